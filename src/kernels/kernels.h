@@ -106,8 +106,8 @@ typedef enum df_kv_type { DF_KV_F16, DF_KV_F32 } df_kv_type;
 
 /* One KV head, one chunk of up to 64 positions, n_q query vectors of width e (multiple of 16, <= 256).
  * k_pages[i] -> [e][16] elements (lanes = positions), v_pages[i] -> [16][e] elements; page i holds positions
- * 16i..16i+15 of the chunk. Only pages that hold a visible position of some query are touched; within V only positions up to
- * the highest visible one of the query at hand are read. */
+ * 16i..16i+15 of the chunk. Only pages that hold a visible position of some query are touched (the others may be NULL);
+ * within V only visible positions are read. */
 typedef struct df_attn_chunk {
   const void *const *k_pages; /* [4] */
   const void *const *v_pages; /* [4] */
@@ -134,7 +134,9 @@ typedef struct df_kernels {
   /* Row r of w (an embedding row) to k floats; exact file values. */
   void (*unpack_row)(const df_weights *w, uint32_t r, float *out);
 
-  /* One row of k floats (multiple of 32) to blocks out[kb * stride]. q = nearest-even(x * (127/max|x|)), zero block for max 0. */
+  /* One row of k floats (multiple of 32) to blocks out[kb * stride]. q = nearest-even(x * (127/max|x|)), pad = 0.
+   * max|x| below 2^-119 (its scale would not be a normal number) gives the zero block, scale +0. A block with an
+   * infinity or NaN gets q = 0 and scale = scale_sum = NaN, so that the defect stays visible in every product. */
   void (*quantize)(const float *x, uint32_t k, df_actq *out, size_t stride);
 
   /* out[i] = (x[i] * r) * w[i], r = 1 / sqrt(mean(x^2) + eps); sum of squares: 16 lane chains of fma over i, then tree16,
@@ -153,12 +155,14 @@ typedef struct df_kernels {
   /* Index of the largest value, lowest index on ties; NaN never wins; n >= 1; 0 when all are NaN. */
   uint32_t (*argmax)(const float *x, uint32_t n);
 
-  /* K vector of one position (e floats) into lane `pos` of a K page; V vector into row `pos` of a V page. */
+  /* K vector of one position (e floats, e a multiple of 16) into lane `pos` of a K page; V vector into row `pos` of a V
+   * page. F16 rounds as df_f32_to_f16. */
   void (*kv_store)(df_kv_type type, const float *k, const float *v, uint32_t e, void *k_page, void *v_page, uint32_t pos);
 
   /* Scores: s[p] = scale * (fma chain over e ascending from +0). m = max over visible, p[i] = df_exp(s[i]-m) for visible,
-   * +0 otherwise; sum: (p0+p1)+(p2+p3) by page vectors, then tree16; acc[j] = fma chain over positions ascending from
-   * +0 up to the highest visible position. A query with visible == 0 gets m = -inf, sum = 0, acc = 0. Index by df_kv_type. */
+   * +0 otherwise; sum: (p0+p1)+(p2+p3) by page vectors, then tree16; acc[j] = fma chain over the visible positions,
+   * ascending, from +0: a masked position takes no part at all, whatever its K and V hold. NaN scores do not enter m but
+   * make the sum NaN. A query with visible == 0 gets m = -inf, sum = 0, acc = 0. Index by df_kv_type. */
   void (*attn_chunk[2])(const df_attn_chunk *c);
 
   /* Online-softmax merge of a later part into an earlier one, both laid out as df_attn_chunk.part:
@@ -168,9 +172,17 @@ typedef struct df_kernels {
 
   /* out[j] = acc[j] / sum (0 when sum is 0). */
   void (*attn_finish)(const float *part, uint32_t e, float *out);
+
+  /* rmsnorm then quantize in one pass over the row, the bits of the two calls; n a multiple of 32. tmp (n floats, may
+   * be NULL, may alias x) receives what rmsnorm would have written. */
+  void (*rmsnorm_quantize)(const float *x, const float *w, uint32_t n, float eps, float *tmp, df_actq *out, size_t stride);
+
+  /* silu_mul then quantize without the float row in between, the bits of the two calls; n a multiple of 32. */
+  void (*silu_mul_quantize)(const float *g, const float *u, uint32_t n, df_actq *out, size_t stride);
 } df_kernels;
 
-/* exp by our own polynomial, same bits as every vector version; exact 0 below about -87.3, finite inputs > 88 saturate. */
+/* exp by our own polynomial, same bits as every vector version (kernels/expf.h): exact 0 below -87.33654, exp(88) above
+ * 88, exp(0) == 1, NaN stays NaN; never a subnormal result. */
 float df_exp(float x);
 
 /* Table of a tier; tiers above the processor's are refused (NULL). DF_TIER_REF always works. */
