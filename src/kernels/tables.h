@@ -14,14 +14,17 @@
 
 /* mm[] and unpack_row. */
 void df_kernels_mm_init__ref(df_kernels *k);
-/* Everything else in df_kernels. */
+/* Everything else in df_kernels; calls the attention part of its tier. */
 void df_kernels_vec_init__ref(df_kernels *k);
+void df_kernels_attn_init__ref(df_kernels *k);
 
 #if defined(__x86_64__)
 void df_kernels_mm_init__avx2(df_kernels *k);
 void df_kernels_vec_init__avx2(df_kernels *k);
+void df_kernels_attn_init__avx2(df_kernels *k);
 void df_kernels_mm_init__avx512(df_kernels *k);
 void df_kernels_vec_init__avx512(df_kernels *k);
+void df_kernels_attn_init__avx512(df_kernels *k);
 #endif
 
 #endif
