@@ -72,8 +72,8 @@ static void q6_split(const uint8_t code[32], uint8_t *nibs, uint8_t *pairs, uint
   for (uint32_t j = 0; j < 4; j++) {
     const uint32_t a = df_load32(code + 4 * j), b = df_load32(code + 16 + 4 * j);
     df_store32(nibs + 64 * j + 4 * lane, (a & 0x0F0F0F0Fu) | (b & 0x0F0F0F0Fu) << 4);
-    up[0] |= (a >> 4) << (2 * j); /* codes are below 64: nothing crosses into the next byte's pairs */
-    up[1] |= (b >> 4) << (2 * j);
+    up[0] |= ((a >> 4) & 0x03030303u) << (2 * j);
+    up[1] |= ((b >> 4) & 0x03030303u) << (2 * j);
   }
   df_store32(pairs + 4 * lane, up[0]);
   df_store32(pairs + 64 + 4 * lane, up[1]);
