@@ -1,0 +1,54 @@
+/*
+ * device/batch.h - the static inputs of a program: fixed addresses, refilled completely before every run.
+ *
+ * Rows of sequence b are q_start[b] .. q_start[b+1]-1. A padded sequence has one page (the sink page 0),
+ * length 1 and rows at position 0 whose slot lies in the sink page.
+ * Threads: written by the step loop between runs, read by all workers during a run.
+ */
+#ifndef DF_DEVICE_BATCH_H
+#define DF_DEVICE_BATCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+typedef enum df_mode {
+  DF_MODE_EXTEND,        /* prefill: ragged rows */
+  DF_MODE_DECODE,        /* one row a sequence */
+  DF_MODE_TARGET_VERIFY, /* W rows a sequence, uniform */
+  DF_MODE_DRAFT_BLOCK,   /* draft model, W rows a sequence, non-causal in the block unless the draft is causal */
+  DF_MODE_IDLE,
+  DF_MODE_COUNT
+} df_mode;
+
+const char *df_mode_name(df_mode m);
+
+/* Layout of a verify mask. FULL: per sequence rows x kv_len; QLEN: per sequence rows x rows, prefix visible. */
+typedef enum df_mask_layout { DF_MASK_NONE, DF_MASK_QLEN, DF_MASK_FULL } df_mask_layout;
+
+const char *df_mask_layout_name(df_mask_layout m);
+
+typedef struct df_batch {
+  /* capacity */
+  uint32_t max_rows, max_seqs, max_pages; /* max_pages per sequence */
+  /* live values */
+  uint32_t n_rows, n_seqs;
+  uint32_t n_out;       /* rows that leave through the output tail */
+  int32_t *ids;         /* [max_rows] */
+  uint32_t *pos;        /* [max_rows] absolute position */
+  uint32_t *slot;       /* [max_rows] KV slot = page * 16 + offset */
+  uint32_t *q_start;    /* [max_seqs + 1] */
+  uint32_t *kv_len;     /* [max_seqs] positions 0..kv_len-1 exist once this pass has written its rows */
+  uint32_t *page_table; /* [max_seqs][max_pages] */
+  uint32_t *out_row;    /* [max_rows] row of the pass that output row i is computed from */
+  /* verify mask, only for programs captured with one: byte 1 = may attend */
+  df_mask_layout mask_layout;
+  const uint8_t *mask;  /* borrowed; mask_start[b] is the first byte of sequence b */
+  size_t *mask_start;   /* [max_seqs] */
+} df_batch;
+
+df_status df_batch_init(df_batch *b, uint32_t max_rows, uint32_t max_seqs, uint32_t max_pages, df_error *err) DF_CHECK;
+void df_batch_release(df_batch *b);
+
+#endif

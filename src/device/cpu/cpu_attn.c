@@ -1,0 +1,226 @@
+/*
+ * Attention ops. KV is walked in chunks of 64 positions counted from position 0 (numerics contract): TILE merges
+ * each chunk at once, SPLIT stores the parts and MERGE joins them in the same order with the same operations.
+ * NAIVE is the oracle: plain loops in double, any mask.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "device/cpu/cpu_ops.h"
+
+/* One tile: rows [r0, r1) of sequence b and the KV head g they look at. */
+typedef struct attn_tile {
+  uint32_t b, g, tile;
+  uint32_t r0, r1;       /* rows of the batch */
+  uint32_t group;        /* query heads per KV head */
+  uint32_t n_q;          /* (r1 - r0) * group */
+  uint32_t c0, c1;       /* KV chunks with a visible position */
+} attn_tile;
+
+/* Positions [lo, hi) that row r of sequence b may see before any mask. */
+static void visible_range(const df_op_attn *a, uint32_t b, uint32_t r, uint32_t *lo, uint32_t *hi) {
+  const uint32_t pos = a->batch->pos[r];
+  *hi = a->causal ? pos + 1 : a->batch->kv_len[b];
+  *lo = a->window && pos + 1 > a->window ? pos + 1 - a->window : 0;
+  if (*lo > *hi) *lo = *hi;
+}
+
+/* Whether the captured mask lets row r attend to position p. */
+static bool mask_allows(const df_op_attn *a, uint32_t b, uint32_t r, uint32_t p) {
+  const df_batch *bt = a->batch;
+  const uint32_t q0 = bt->q_start[b], t = bt->q_start[b + 1] - q0, len = bt->kv_len[b], row = r - q0;
+  const uint8_t *m = bt->mask + bt->mask_start[b];
+  if (a->mask_layout == DF_MASK_FULL) return m[(size_t)row * len + p] != 0;
+  return p + t < len || m[(size_t)row * t + (p + t - len)] != 0;
+}
+
+static uint64_t visible_bits(const df_op_attn *a, uint32_t b, uint32_t r, uint32_t chunk) {
+  uint32_t lo, hi;
+  visible_range(a, b, r, &lo, &hi);
+  const uint32_t first = chunk * DF_KV_CHUNK;
+  if (hi <= first || lo >= first + DF_KV_CHUNK) return 0;
+  uint64_t bits = hi - first >= DF_KV_CHUNK ? ~UINT64_C(0) : (UINT64_C(1) << (hi - first)) - 1;
+  if (lo > first) bits &= ~UINT64_C(0) << (lo - first);
+  if (a->mask_layout == DF_MASK_NONE) return bits;
+  for (uint32_t i = 0; i < DF_KV_CHUNK; i++)
+    if ((bits >> i & 1) && !mask_allows(a, b, r, first + i)) bits &= ~(UINT64_C(1) << i);
+  return bits;
+}
+
+/* False when the tile has no live row. */
+static bool tile_init(const df_op_attn *a, uint32_t index, attn_tile *t) {
+  t->tile = index % a->n_tiles;
+  t->g = index / a->n_tiles % a->n_kv;
+  t->b = index / a->n_tiles / a->n_kv;
+  if (t->b >= a->batch->n_seqs) return false;
+  const uint32_t q0 = a->batch->q_start[t->b], q1 = a->batch->q_start[t->b + 1];
+  t->r0 = q0 + t->tile * a->tile_rows;
+  t->r1 = DF_MIN(t->r0 + a->tile_rows, q1);
+  if (t->r0 >= q1) return false;
+  t->group = a->n_heads / a->n_kv;
+  t->n_q = (t->r1 - t->r0) * t->group;
+  uint32_t lo = UINT32_MAX, hi = 0;
+  for (uint32_t r = t->r0; r < t->r1; r++) {
+    uint32_t l, h;
+    visible_range(a, t->b, r, &l, &h);
+    lo = DF_MIN(lo, l);
+    hi = DF_MAX(hi, h);
+  }
+  t->c0 = lo / DF_KV_CHUNK;
+  t->c1 = (hi + DF_KV_CHUNK - 1) / DF_KV_CHUNK;
+  if (t->c1 <= t->c0) t->c1 = t->c0 + 1; /* a tile that sees nothing still yields its zero part */
+  return true;
+}
+
+/* Attends all queries of the tile to one chunk; part i goes to parts + i * stride. */
+static void run_kv_chunk(const df_cpu_ctx *ctx, const df_op_attn *a, const attn_tile *t, uint32_t chunk, float *parts,
+                         size_t stride) {
+  const void *k_pages[4], *v_pages[4];
+  const uint32_t *table = a->batch->page_table + (size_t)t->b * a->batch->max_pages;
+  for (uint32_t i = 0; i < 4; i++) {
+    const uint32_t at = chunk * 4 + i;
+    const uint32_t page = at < a->batch->max_pages ? table[at] : 0;
+    const size_t off = ((size_t)page * a->n_kv + t->g) * a->kv.head_bytes;
+    k_pages[i] = a->kv.k + off;
+    v_pages[i] = a->kv.v + off;
+  }
+  const float *q[DF_ATTN_MAX_QUERIES];
+  float *part[DF_ATTN_MAX_QUERIES];
+  uint64_t visible[DF_ATTN_MAX_QUERIES];
+  uint32_t n = 0;
+  for (uint32_t r = t->r0; r < t->r1; r++) {
+    const uint64_t bits = visible_bits(a, t->b, r, chunk);
+    for (uint32_t h = 0; h < t->group; h++, n++) {
+      q[n] = a->q + (size_t)r * a->q_ld + (size_t)(t->g * t->group + h) * a->head_dim;
+      part[n] = parts + n * stride;
+      visible[n] = bits;
+    }
+  }
+  const df_attn_chunk c = {k_pages, v_pages, q, visible, part, a->scale, n, a->head_dim};
+  ctx->k->attn_chunk[a->kv.type](&c);
+}
+
+/* Finished parts to the output rows, in the forms the next product wants. */
+static void finish_tile(const df_cpu_ctx *ctx, const df_op_attn *a, const attn_tile *t, const float *parts, size_t stride) {
+  const uint32_t e = a->head_dim;
+  float head[DF_ATTN_MAX_HEAD];
+  uint32_t n = 0;
+  for (uint32_t r = t->r0; r < t->r1; r++) {
+    for (uint32_t h = 0; h < t->group; h++, n++) {
+      const size_t at = (size_t)(t->g * t->group + h) * e;
+      ctx->k->attn_finish(parts + n * stride, e, head);
+      if (a->out.f) memcpy(a->out.f + (size_t)r * a->out.k + at, head, e * sizeof(float));
+      if (a->out.q) {
+        size_t bs;
+        df_actq *q = df_act_row(&a->out, r, a->batch->n_rows, &bs);
+        ctx->k->quantize(head, e, q + at / DF_QBLOCK * bs, bs);
+      }
+    }
+  }
+}
+
+void df_run_attn_tile(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
+  const df_op_attn *a = args;
+  attn_tile t;
+  if (!tile_init(a, chunk, &t)) return;
+  const size_t stride = DF_ATTN_PART + a->head_dim;
+  float *into = ctx->scratch[worker].parts;
+  float *next = into + DF_ATTN_MAX_QUERIES * stride;
+  run_kv_chunk(ctx, a, &t, t.c0, into, stride);
+  for (uint32_t c = t.c0 + 1; c < t.c1; c++) {
+    run_kv_chunk(ctx, a, &t, c, next, stride);
+    for (uint32_t i = 0; i < t.n_q; i++) ctx->k->attn_merge(into + i * stride, next + i * stride, a->head_dim);
+  }
+  finish_tile(ctx, a, &t, into, stride);
+}
+
+/* Parts of one tile and one KV chunk in the shared buffer. */
+static float *split_parts(const df_op_attn *a, const attn_tile *t, uint32_t chunk, size_t stride) {
+  const size_t tile = ((size_t)t->b * a->n_kv + t->g) * a->n_tiles + t->tile;
+  const size_t queries = (size_t)a->tile_rows * (a->n_heads / a->n_kv);
+  return a->parts + (tile * a->max_chunks + chunk) * queries * stride;
+}
+
+void df_run_attn_split(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
+  (void)worker;
+  const df_op_attn *a = args;
+  attn_tile t;
+  if (!tile_init(a, chunk / a->n_split, &t)) return;
+  const size_t stride = DF_ATTN_PART + a->head_dim;
+  const uint32_t share = chunk % a->n_split, n = t.c1 - t.c0;
+  const uint32_t first = t.c0 + n * share / a->n_split, last = t.c0 + n * (share + 1) / a->n_split;
+  for (uint32_t c = first; c < last; c++) run_kv_chunk(ctx, a, &t, c, split_parts(a, &t, c, stride), stride);
+}
+
+void df_run_attn_merge(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
+  (void)worker;
+  const df_op_attn *a = args;
+  attn_tile t;
+  if (!tile_init(a, chunk, &t)) return;
+  const size_t stride = DF_ATTN_PART + a->head_dim;
+  float *into = split_parts(a, &t, t.c0, stride);
+  for (uint32_t c = t.c0 + 1; c < t.c1; c++) {
+    const float *part = split_parts(a, &t, c, stride);
+    for (uint32_t i = 0; i < t.n_q; i++) ctx->k->attn_merge(into + i * stride, part + i * stride, a->head_dim);
+  }
+  finish_tile(ctx, a, &t, into, stride);
+}
+
+static float kv_load(df_kv_type type, const uint8_t *page, size_t index) {
+  if (type == DF_KV_F32) {
+    float f;
+    memcpy(&f, page + index * 4, 4);
+    return f;
+  }
+  uint16_t h;
+  memcpy(&h, page + index * 2, 2);
+  return df_f16_to_f32(h);
+}
+
+/* Two passes over the positions, so that nothing has to be stored: maximum first, then sum and values. */
+static void naive_head(const df_op_attn *a, uint32_t b, uint32_t r, uint32_t h, float *out) {
+  const uint32_t e = a->head_dim, g = h / (a->n_heads / a->n_kv);
+  const uint32_t *table = a->batch->page_table + (size_t)b * a->batch->max_pages;
+  const float *q = a->q + (size_t)r * a->q_ld + (size_t)h * e;
+  double acc[DF_ATTN_MAX_HEAD] = {0}, best = -INFINITY, sum = 0;
+  uint32_t lo, hi;
+  visible_range(a, b, r, &lo, &hi);
+  for (int pass = 0; pass < 2; pass++) {
+    for (uint32_t p = lo; p < hi; p++) {
+      if (a->mask_layout != DF_MASK_NONE && !mask_allows(a, b, r, p)) continue;
+      const size_t off = ((size_t)table[p / DF_KV_PAGE] * a->n_kv + g) * a->kv.head_bytes;
+      const uint32_t at = p % DF_KV_PAGE;
+      double s = 0;
+      for (uint32_t i = 0; i < e; i++) s += (double)q[i] * kv_load(a->kv.type, a->kv.k + off, (size_t)i * DF_KV_PAGE + at);
+      s *= a->scale;
+      if (pass == 0) {
+        best = s > best ? s : best;
+        continue;
+      }
+      const double w = exp(s - best);
+      sum += w;
+      for (uint32_t i = 0; i < e; i++) acc[i] += w * kv_load(a->kv.type, a->kv.v + off, (size_t)at * e + i);
+    }
+  }
+  for (uint32_t i = 0; i < e; i++) out[i] = sum > 0 ? (float)(acc[i] / sum) : 0.0f;
+}
+
+void df_run_attn_naive(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
+  (void)worker;
+  const df_op_attn *a = args;
+  const uint32_t r = chunk, e = a->head_dim;
+  if (r >= a->batch->n_rows) return;
+  uint32_t b = 0;
+  while (r >= a->batch->q_start[b + 1]) b++;
+  float head[DF_ATTN_MAX_HEAD];
+  for (uint32_t h = 0; h < a->n_heads; h++) {
+    naive_head(a, b, r, h, head);
+    if (a->out.f) memcpy(a->out.f + (size_t)r * a->out.k + (size_t)h * e, head, e * sizeof(float));
+    if (a->out.q) {
+      size_t bs;
+      df_actq *q = df_act_row(&a->out, r, a->batch->n_rows, &bs);
+      ctx->k->quantize(head, e, q + (size_t)h * e / DF_QBLOCK * bs, bs);
+    }
+  }
+}

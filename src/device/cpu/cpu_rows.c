@@ -1,0 +1,110 @@
+/* Row-wise ops: embedding, norm, quantisation, rotation and K/V write, taps, argmax. */
+#include <string.h>
+
+#include "base/size.h"
+#include "device/cpu/cpu_ops.h"
+
+typedef struct row_range {
+  uint32_t r0, r1;
+} row_range;
+
+static row_range rows_of(uint32_t chunk, uint32_t n) {
+  row_range r = {chunk * DF_ROWS_PER_CHUNK, (chunk + 1) * DF_ROWS_PER_CHUNK};
+  if (r.r1 > n) r.r1 = n;
+  return r;
+}
+
+void df_run_embed(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
+  (void)worker;
+  const df_op_embed *a = args;
+  const row_range rr = rows_of(chunk, *a->n_rows);
+  for (uint32_t r = rr.r0; r < rr.r1; r++) {
+    float *out = a->out + (size_t)r * a->table->k;
+    ctx->k->unpack_row(a->table, (uint32_t)a->ids[r], out);
+    if (a->scale != 1.0f)
+      for (uint32_t i = 0; i < a->table->k; i++) out[i] *= a->scale;
+  }
+}
+
+void df_run_norm(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
+  const df_op_norm *a = args;
+  const uint32_t n = *a->n_rows, k = a->out.k;
+  const row_range rr = rows_of(chunk, n);
+  for (uint32_t r = rr.r0; r < rr.r1; r++) {
+    const float *x = a->x + (size_t)(a->row_map ? a->row_map[r] : r) * k;
+    float *f = a->out.f ? a->out.f + (size_t)r * k : NULL;
+    if (!a->out.q) {
+      ctx->k->rmsnorm(x, a->w, k, a->eps, f);
+      continue;
+    }
+    size_t stride;
+    df_actq *q = df_act_row(&a->out, r, n, &stride);
+    ctx->k->rmsnorm_quantize(x, a->w, k, a->eps, f ? f : ctx->scratch[worker].parts, q, stride);
+  }
+}
+
+void df_run_quantize(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
+  (void)worker;
+  const df_op_quantize *a = args;
+  const uint32_t n = *a->n_rows;
+  const row_range rr = rows_of(chunk, n);
+  for (uint32_t r = rr.r0; r < rr.r1; r++) {
+    size_t stride;
+    df_actq *q = df_act_row(&a->out, r, n, &stride);
+    ctx->k->quantize(a->x + (size_t)r * a->out.k, a->out.k, q, stride);
+  }
+}
+
+void df_run_rope_kv(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
+  (void)worker;
+  const df_op_rope_kv *a = args;
+  const uint32_t e = a->head_dim, half = e / 2;
+  const row_range rr = rows_of(chunk, *a->n_rows);
+  for (uint32_t r = rr.r0; r < rr.r1; r++) {
+    const float *c = a->cos + (size_t)a->pos[r] * half, *s = a->sin + (size_t)a->pos[r] * half;
+    for (uint32_t h = 0; a->q && h < a->n_heads; h++) {
+      float *q = a->q + r * a->q_ld + (size_t)h * e;
+      if (a->q_norm) ctx->k->rmsnorm(q, a->q_norm, e, a->eps, q);
+      ctx->k->rope(q, c, s, half);
+    }
+    const uint32_t page = a->slot[r] / DF_KV_PAGE, at = a->slot[r] % DF_KV_PAGE;
+    for (uint32_t g = 0; g < a->n_kv; g++) {
+      float *k = a->k + r * a->k_ld + (size_t)g * e;
+      if (a->k_norm) ctx->k->rmsnorm(k, a->k_norm, e, a->eps, k);
+      ctx->k->rope(k, c, s, half);
+      /* The sink page takes the rows that pad a batch. Nobody needs their K and V, and many rows share its
+       * few slots, so on the CPU the write is left out instead of racing. */
+      if (page == 0) continue;
+      const size_t off = ((size_t)page * a->n_kv + g) * a->kv.head_bytes;
+      ctx->k->kv_store(a->kv.type, k, a->v + r * a->v_ld + (size_t)g * e, e, a->kv.k + off, a->kv.v + off, at);
+    }
+  }
+}
+
+void df_run_tap(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
+  (void)ctx;
+  (void)worker;
+  const df_op_tap *a = args;
+  const row_range rr = rows_of(chunk, *a->n_rows);
+  for (uint32_t r = rr.r0; r < rr.r1; r++)
+    memcpy(a->dst + r * a->ld, a->x + (size_t)r * a->k, a->k * sizeof(float));
+}
+
+void df_run_argmax(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
+  (void)worker;
+  const df_op_argmax *a = args;
+  const uint32_t r = chunk / a->segments, s = chunk % a->segments;
+  if (r >= *a->n_rows) return;
+  const uint32_t step = (a->n + a->segments - 1) / a->segments;
+  const uint32_t i0 = s * step, i1 = DF_MIN(i0 + step, a->n);
+  const size_t at = (size_t)r * a->segments + s;
+  if (i0 >= i1) { /* an empty tail segment never wins */
+    a->best[at] = -__builtin_inff();
+    a->best_id[at] = a->n;
+    return;
+  }
+  const float *x = a->x + r * a->ld + i0;
+  const uint32_t b = ctx->k->argmax(x, i1 - i0);
+  a->best[at] = x[b];
+  a->best_id[at] = i0 + b;
+}

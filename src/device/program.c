@@ -1,0 +1,161 @@
+#include "device/program.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+
+enum { MAX_OPS = 4096, ARENA_BYTES = 4 << 20, CHUNK_BYTES = 96 << 10 };
+
+struct df_program {
+  uint32_t max_rows, max_seqs, n_workers;
+  uint32_t n_ops, cap_ops;
+  df_op *ops;
+  df_step *steps;
+  uint32_t *n_chunks;
+  uint8_t *arena; /* op arguments; addresses stay fixed, so it never grows */
+  size_t arena_used;
+};
+
+const char *df_op_name(df_op_kind k) {
+  static const char *const names[] = {"embed", "norm", "quantize", "linear", "ffn-up", "rope-kv", "tap",
+                                      "attn-naive", "attn-tile", "attn-split", "attn-merge", "argmax"};
+  return (unsigned)k < DF_OP_COUNT ? names[k] : "?";
+}
+
+df_status df_program_create(uint32_t max_rows, uint32_t max_seqs, uint32_t n_workers, df_program **out, df_error *err) {
+  df_program *p = df_calloc(1, sizeof *p);
+  if (!p) return DF_OOM(err, "a program", sizeof *p);
+  p->max_rows = max_rows;
+  p->max_seqs = max_seqs;
+  p->n_workers = n_workers;
+  p->cap_ops = MAX_OPS;
+  /* Lazily backed pages: a program uses what it emits, not what it could. */
+  p->ops = df_pages_alloc(MAX_OPS * sizeof *p->ops);
+  p->steps = df_pages_alloc(MAX_OPS * sizeof *p->steps);
+  p->n_chunks = df_pages_alloc(MAX_OPS * sizeof *p->n_chunks);
+  p->arena = df_pages_alloc(ARENA_BYTES);
+  if (!p->ops || !p->steps || !p->n_chunks || !p->arena) {
+    df_program_free(p);
+    return DF_OOM(err, "a program", ARENA_BYTES);
+  }
+  *out = p;
+  return DF_OK;
+}
+
+void df_program_free(df_program *p) {
+  if (!p) return;
+  df_pages_free(p->ops, MAX_OPS * sizeof *p->ops);
+  df_pages_free(p->steps, MAX_OPS * sizeof *p->steps);
+  df_pages_free(p->n_chunks, MAX_OPS * sizeof *p->n_chunks);
+  df_pages_free(p->arena, ARENA_BYTES);
+  df_free(p);
+}
+
+void df_program_clear(df_program *p) {
+  p->n_ops = 0;
+  p->arena_used = 0;
+}
+
+uint32_t df_program_max_rows(const df_program *p) { return p->max_rows; }
+uint32_t df_program_max_seqs(const df_program *p) { return p->max_seqs; }
+uint32_t df_program_n_workers(const df_program *p) { return p->n_workers; }
+size_t df_program_bytes(const df_program *p) {
+  return p->n_ops * (sizeof(df_op) + sizeof(df_step) + sizeof(uint32_t)) + p->arena_used;
+}
+
+const df_op *df_program_ops(const df_program *p, uint32_t *n) {
+  *n = p->n_ops;
+  return p->ops;
+}
+df_step *df_program_steps(df_program *p) { return p->steps; }
+const uint32_t *df_program_chunks(const df_program *p) { return p->n_chunks; }
+
+static df_status push(df_program *p, df_op_kind kind, const void *args, size_t bytes, uint32_t n_chunks, df_error *err) {
+  const size_t need = df_round_up(bytes, 64);
+  if (p->n_ops == p->cap_ops || p->arena_used + need > ARENA_BYTES)
+    return DF_FAIL(err, DF_ERR_LIMIT, "a program of more than %d ops is not supported", MAX_OPS);
+  void *copy = p->arena + p->arena_used;
+  memcpy(copy, args, bytes);
+  p->arena_used += need;
+  p->ops[p->n_ops] = (df_op){kind, n_chunks, copy};
+  p->n_chunks[p->n_ops] = n_chunks;
+  p->n_ops++;
+  return DF_OK;
+}
+
+/* Row-wise ops: a few rows a chunk, so that a prefill spreads and a decode stays one chunk. */
+static uint32_t row_chunks(const df_program *p) { return (p->max_rows + DF_ROWS_PER_CHUNK - 1) / DF_ROWS_PER_CHUNK; }
+
+df_status df_emit_embed(df_program *p, const df_op_embed *a, df_error *err) {
+  return push(p, DF_OP_EMBED, a, sizeof *a, row_chunks(p), err);
+}
+
+df_status df_emit_norm(df_program *p, const df_op_norm *a, df_error *err) {
+  if (!a->out.f && !a->out.q) return DF_FAIL(err, DF_ERR_ARGUMENT, "norm without an output");
+  return push(p, DF_OP_NORM, a, sizeof *a, row_chunks(p), err);
+}
+
+df_status df_emit_quantize(df_program *p, const df_op_quantize *a, df_error *err) {
+  return push(p, DF_OP_QUANTIZE, a, sizeof *a, row_chunks(p), err);
+}
+
+/* Chunks small enough to balance the workers, large enough that claiming one costs nothing. */
+static uint32_t strips_per_chunk(const df_program *p, uint32_t strips, size_t strip_bytes) {
+  uint32_t by_bytes = (uint32_t)(CHUNK_BYTES / (strip_bytes ? strip_bytes : 1));
+  uint32_t by_balance = strips / (p->n_workers * 4);
+  uint32_t n = DF_MIN(by_bytes, by_balance);
+  return n ? n : 1;
+}
+
+df_status df_emit_linear(df_program *p, const df_op_linear *a, df_error *err) {
+  df_op_linear op = *a;
+  if (op.n_parts == 0 || op.n_parts > DF_LINEAR_PARTS)
+    return DF_FAIL(err, DF_ERR_ARGUMENT, "linear with %u parts", op.n_parts);
+  size_t max_strip = 0;
+  op.strips = 0;
+  for (uint32_t i = 0; i < op.n_parts; i++) {
+    const df_weights *w = op.part[i].w;
+    if (w->k != op.x.k || (df_pack_wants_q8(w->pack) ? !op.x.q : !op.x.f))
+      return DF_FAIL(err, DF_ERR_ARGUMENT, "linear part %u does not fit its input (k %u, input %u)", i, w->k, op.x.k);
+    op.strips += df_strips(w->n);
+    max_strip = DF_MAX(max_strip, w->strip_bytes);
+  }
+  op.strips_per_chunk = strips_per_chunk(p, op.strips, max_strip);
+  return push(p, DF_OP_LINEAR, &op, sizeof op, (op.strips + op.strips_per_chunk - 1) / op.strips_per_chunk, err);
+}
+
+df_status df_emit_ffn_up(df_program *p, const df_op_ffn_up *a, df_error *err) {
+  df_op_ffn_up op = *a;
+  const df_weights *g = op.gate, *u = op.up;
+  if (g->n != u->n || g->k != u->k || g->k != op.x.k || op.out.k != g->n || g->n % DF_QBLOCK)
+    return DF_FAIL(err, DF_ERR_ARGUMENT, "gate and up projections do not fit (%ux%u and %ux%u)", g->n, g->k, u->n, u->k);
+  const uint32_t blocks = g->n / DF_QBLOCK;
+  op.blocks_per_chunk = strips_per_chunk(p, blocks, 2 * (g->strip_bytes + u->strip_bytes));
+  op.blocks_per_chunk = DF_MIN(op.blocks_per_chunk, (uint32_t)DF_FFN_MAX_BLOCKS);
+  return push(p, DF_OP_FFN_UP, &op, sizeof op, (blocks + op.blocks_per_chunk - 1) / op.blocks_per_chunk, err);
+}
+
+df_status df_emit_rope_kv(df_program *p, const df_op_rope_kv *a, df_error *err) {
+  return push(p, DF_OP_ROPE_KV, a, sizeof *a, row_chunks(p), err);
+}
+
+df_status df_emit_tap(df_program *p, const df_op_tap *a, df_error *err) {
+  return push(p, DF_OP_TAP, a, sizeof *a, row_chunks(p), err);
+}
+
+df_status df_emit_attn(df_program *p, df_op_kind kind, const df_op_attn *a, df_error *err) {
+  uint32_t n = 0;
+  switch (kind) {
+    case DF_OP_ATTN_NAIVE: n = p->max_rows; break;
+    case DF_OP_ATTN_TILE: n = p->max_seqs * a->n_kv * a->n_tiles; break;
+    case DF_OP_ATTN_SPLIT: n = p->max_seqs * a->n_kv * a->n_tiles * a->n_split; break;
+    case DF_OP_ATTN_MERGE: n = p->max_seqs * a->n_kv * a->n_tiles; break;
+    default: return DF_FAIL(err, DF_ERR_INTERNAL, "op %d is no attention op", (int)kind);
+  }
+  return push(p, kind, a, sizeof *a, n, err);
+}
+
+df_status df_emit_argmax(df_program *p, const df_op_argmax *a, df_error *err) {
+  return push(p, DF_OP_ARGMAX, a, sizeof *a, p->max_rows * a->segments, err);
+}

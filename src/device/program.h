@@ -1,0 +1,193 @@
+/*
+ * device/program.h - the op vocabulary and the recorded op list.
+ *
+ * Model code emits ops into a df_program once; an executor runs it any number of times. All addresses are fixed
+ * at emission; what changes between runs lives in a df_batch. An op splits into chunks that may run on any
+ * worker in any order; the next op starts when all chunks of the one before are done.
+ *
+ * Threads: building is single-threaded; a run is started by one thread (df_cpu_run).
+ */
+#ifndef DF_DEVICE_PROGRAM_H
+#define DF_DEVICE_PROGRAM_H
+
+#include "base/error.h"
+#include "base/pool.h"
+#include "device/batch.h"
+#include "kernels/kernels.h"
+
+/* Rows of activations in the forms that consumers want; f and q may both be set, at least one is.
+ * f: [rows][k]. q: tiles of 16 rows, each block-major (kernels.h), tile t at q + t * 16 * k/32. */
+typedef struct df_act {
+  float *f;
+  df_actq *q;
+  uint32_t k;
+} df_act;
+
+typedef enum df_op_kind {
+  DF_OP_EMBED,
+  DF_OP_NORM,
+  DF_OP_QUANTIZE,
+  DF_OP_LINEAR,
+  DF_OP_FFN_UP,
+  DF_OP_ROPE_KV,
+  DF_OP_TAP,
+  DF_OP_ATTN_NAIVE,
+  DF_OP_ATTN_TILE,
+  DF_OP_ATTN_SPLIT,
+  DF_OP_ATTN_MERGE,
+  DF_OP_ARGMAX,
+  DF_OP_COUNT
+} df_op_kind;
+
+const char *df_op_name(df_op_kind k);
+
+/* out[r][0..k) = table row ids[r] * scale */
+typedef struct df_op_embed {
+  const df_weights *table;
+  const int32_t *ids;
+  const uint32_t *n_rows; /* live row count, read at run time, in every op */
+  float *out;
+  float scale;
+} df_op_embed;
+
+/* out row r = rmsnorm(x row (row_map ? row_map[r] : r)); w has x_k entries; x has leading dimension x_k. */
+typedef struct df_op_norm {
+  const float *x;
+  const float *w;
+  const uint32_t *n_rows;
+  const uint32_t *row_map;
+  df_act out;
+  float eps;
+} df_op_norm;
+
+/* out.q row r = quantize(x row r), x leading dimension out.k */
+typedef struct df_op_quantize {
+  const float *x;
+  const uint32_t *n_rows;
+  df_act out;
+} df_op_quantize;
+
+enum {
+  DF_LINEAR_PARTS = 16,
+  DF_ROWS_PER_CHUNK = 4,  /* row-wise ops */
+  DF_FFN_MAX_BLOCKS = 8   /* 32-output blocks of one FFN_UP chunk: bounds the worker's scratch */
+};
+
+typedef struct df_linear_part {
+  const df_weights *w;
+  const float *bias; /* [n] or NULL */
+  float *y;          /* y[r * ld + output] */
+  size_t ld;
+} df_linear_part;
+
+/* Several products of the same input: q, k and v; or all K/V projections of a draft. */
+typedef struct df_op_linear {
+  df_act x;
+  const uint32_t *n_rows;
+  bool add; /* y += instead of y = */
+  uint32_t n_parts;
+  uint32_t strips, strips_per_chunk; /* filled by df_emit_linear */
+  df_linear_part part[DF_LINEAR_PARTS];
+} df_op_linear;
+
+/* h = silu(gate x) * (up x), in the forms of out */
+typedef struct df_op_ffn_up {
+  df_act x;
+  const uint32_t *n_rows;
+  const df_weights *gate, *up;
+  df_act out;
+  uint32_t blocks_per_chunk; /* filled by df_emit_ffn_up */
+} df_op_ffn_up;
+
+/* Where one layer's K and V live: page p, head g at k + (p * n_kv + g) * bytes. */
+typedef struct df_kv_view {
+  uint8_t *k, *v;
+  size_t head_bytes; /* of one head's page: 16 * head_dim * element size */
+  df_kv_type type;
+} df_kv_view;
+
+/* Head norm (optional), rotation, and the K/V write of one layer. q may be NULL (draft injection). */
+typedef struct df_op_rope_kv {
+  float *q, *k, *v; /* q rotated in place, k in place before the write */
+  size_t q_ld, k_ld, v_ld;
+  const float *q_norm, *k_norm; /* [head_dim] or NULL */
+  float eps;
+  const float *cos, *sin; /* [position][head_dim / 2] */
+  const uint32_t *pos, *slot, *n_rows;
+  df_kv_view kv;
+  uint32_t n_heads, n_kv, head_dim;
+} df_op_rope_kv;
+
+/* dst[r * ld + i] = x[r * k + i]: the residual stream after a tapped layer */
+typedef struct df_op_tap {
+  const float *x;
+  float *dst;
+  size_t ld;
+  uint32_t k;
+  const uint32_t *n_rows;
+} df_op_tap;
+
+/* All attention ops. out rows are the rows of the batch. */
+typedef struct df_op_attn {
+  const df_batch *batch;
+  const float *q;
+  size_t q_ld;
+  df_act out; /* k = n_heads * head_dim */
+  df_kv_view kv;
+  uint32_t n_heads, n_kv, head_dim;
+  float scale;
+  bool causal;
+  uint32_t window;            /* 0 = none, else a row sees positions > pos - window */
+  df_mask_layout mask_layout; /* captured: NONE unless the program carries a mask */
+  uint32_t tile_rows;         /* query rows of one chunk (TILE, SPLIT, MERGE) */
+  uint32_t n_tiles;           /* per sequence */
+  uint32_t n_split;           /* SPLIT: shares of the KV range */
+  uint32_t max_chunks;        /* SPLIT, MERGE: KV chunks the part buffer has room for */
+  float *parts;               /* SPLIT, MERGE: [seq][kv head][tile][kv chunk][query][16 + head_dim] */
+} df_op_attn;
+
+/* Per row: best logit of each segment; the caller takes the best of segments in order (lowest index wins). */
+typedef struct df_op_argmax {
+  const float *x;
+  size_t ld;
+  uint32_t n, segments;
+  const uint32_t *n_rows;
+  float *best;       /* [row][segments] */
+  uint32_t *best_id; /* [row][segments] */
+} df_op_argmax;
+
+typedef struct df_op {
+  df_op_kind kind;
+  uint32_t n_chunks;
+  const void *args; /* owned by the program */
+} df_op;
+
+typedef struct df_program df_program;
+
+/* max_rows and max_seqs bound the live counts of every later run and decide how ops split. */
+df_status df_program_create(uint32_t max_rows, uint32_t max_seqs, uint32_t n_workers, df_program **out, df_error *err) DF_CHECK;
+void df_program_free(df_program *p);
+/* Forgets all ops, keeps the memory: eager execution emits into the same program every step. */
+void df_program_clear(df_program *p);
+uint32_t df_program_max_rows(const df_program *p);
+uint32_t df_program_max_seqs(const df_program *p);
+uint32_t df_program_n_workers(const df_program *p);
+size_t df_program_bytes(const df_program *p);
+
+/* Each copies its args. Errors: MEMORY, ARGUMENT when shapes do not fit together. */
+df_status df_emit_embed(df_program *p, const df_op_embed *a, df_error *err) DF_CHECK;
+df_status df_emit_norm(df_program *p, const df_op_norm *a, df_error *err) DF_CHECK;
+df_status df_emit_quantize(df_program *p, const df_op_quantize *a, df_error *err) DF_CHECK;
+df_status df_emit_linear(df_program *p, const df_op_linear *a, df_error *err) DF_CHECK;
+df_status df_emit_ffn_up(df_program *p, const df_op_ffn_up *a, df_error *err) DF_CHECK;
+df_status df_emit_rope_kv(df_program *p, const df_op_rope_kv *a, df_error *err) DF_CHECK;
+df_status df_emit_tap(df_program *p, const df_op_tap *a, df_error *err) DF_CHECK;
+df_status df_emit_attn(df_program *p, df_op_kind kind, const df_op_attn *a, df_error *err) DF_CHECK;
+df_status df_emit_argmax(df_program *p, const df_op_argmax *a, df_error *err) DF_CHECK;
+
+/* For executors: the list and the run-time arrays that df_pool_walk wants. */
+const df_op *df_program_ops(const df_program *p, uint32_t *n);
+df_step *df_program_steps(df_program *p);
+const uint32_t *df_program_chunks(const df_program *p);
+
+#endif
