@@ -1,0 +1,82 @@
+#include "attention/leaf.h"
+
+#include <math.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+#include "device/cpu/cpu_ops.h"
+
+df_status df_leaf_create(const df_attn_ops *ops, const char *label, const df_attn_shape *shape, df_attn **out, df_error *err) {
+  const df_attn_shape *s = shape;
+  if (s->n_kv == 0 || s->n_heads % s->n_kv)
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "%u query heads do not divide among %u KV heads", s->n_heads, s->n_kv);
+  if (s->head_dim % DF_QBLOCK || s->head_dim > DF_ATTN_MAX_HEAD)
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "head width %u is not a multiple of %d up to %d", s->head_dim, DF_QBLOCK, DF_ATTN_MAX_HEAD);
+  if (s->n_heads / s->n_kv > DF_ATTN_MAX_QUERIES)
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "%u query heads per KV head exceed %d", s->n_heads / s->n_kv, DF_ATTN_MAX_QUERIES);
+  df_leaf *l = df_calloc(1, sizeof *l);
+  if (!l) return DF_OOM(err, "an attention backend", sizeof *l);
+  l->base.ops = ops;
+  l->base.label = label;
+  l->shape = *shape;
+  *out = &l->base;
+  return DF_OK;
+}
+
+df_status df_leaf_graph_init(df_attn *a, uint32_t max_seqs, uint32_t max_rows, df_error *err) {
+  (void)err;
+  df_leaf *l = (df_leaf *)a;
+  l->max_seqs = max_seqs;
+  l->max_rows = max_rows;
+  return DF_OK;
+}
+
+df_status df_leaf_plan(df_attn *a, const df_batch *batch, df_mode mode, df_attn_phase phase, df_error *err) {
+  (void)a, (void)batch, (void)mode, (void)phase, (void)err; /* CPU ops read the batch itself */
+  return DF_OK;
+}
+
+df_attn *df_leaf_executor(df_attn *a, df_mode mode) {
+  (void)mode;
+  return a;
+}
+
+const df_verify_mask *df_leaf_mask(const df_attn *a) {
+  (void)a;
+  static const df_verify_mask none = {0};
+  return &none;
+}
+
+df_status df_leaf_commit(df_attn *a, const uint32_t *lens, uint32_t n_seqs, df_error *err) {
+  (void)a, (void)lens, (void)n_seqs, (void)err; /* KV rolls back by length */
+  return DF_OK;
+}
+
+void df_leaf_free(df_attn *a) {
+  df_leaf *l = (df_leaf *)a;
+  df_pages_free(l->parts, l->parts_bytes);
+  df_free(l);
+}
+
+/* Query rows of one chunk: few enough for the scratch, and small enough that every worker gets two chunks.
+ * Tiling moves work between workers and never changes a bit. */
+static uint32_t tile_rows(const df_leaf *l, uint32_t rows, uint32_t seqs) {
+  const uint32_t group = l->shape.n_heads / l->shape.n_kv;
+  uint32_t t = DF_MIN((uint32_t)DF_TILE_ROWS, (uint32_t)DF_ATTN_MAX_QUERIES / group);
+  const uint32_t want = 2 * l->shape.n_workers;
+  while (t > 4 && seqs * l->shape.n_kv * ((rows + t - 1) / t) < want) t /= 2;
+  return t;
+}
+
+void df_leaf_op(const df_leaf *l, const df_attn_pass *pass, const df_attn_layer *layer, df_op_attn *op) {
+  const df_attn_shape *s = &l->shape;
+  /* Rows of one sequence: uniform over the batch, or in a ragged pass up to all of them. */
+  const uint32_t all = df_program_max_rows(pass->program), seqs = df_program_max_seqs(pass->program);
+  const uint32_t rows = pass->mode == DF_MODE_EXTEND ? all : (all + seqs - 1) / seqs;
+  *op = (df_op_attn){.batch = pass->batch, .q = layer->q, .q_ld = layer->q_ld, .out = layer->out, .kv = layer->kv,
+                     .n_heads = s->n_heads, .n_kv = s->n_kv, .head_dim = s->head_dim,
+                     .scale = 1.0f / sqrtf((float)s->head_dim), .causal = layer->causal, .window = layer->window,
+                     .mask_layout = pass->mask_layout};
+  op->tile_rows = tile_rows(l, rows, seqs);
+  op->n_tiles = (rows + op->tile_rows - 1) / op->tile_rows;
+}

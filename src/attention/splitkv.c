@@ -1,0 +1,58 @@
+/* splitkv: decode-shaped. Workers share the KV range of a sequence: every chunk of 64 positions yields a part, parts
+ * are merged in order with flash's own operations, so both leaves give equal bits. Never reads a mask. */
+#include "attention/leaf.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "device/cpu/cpu_ops.h"
+
+enum { MAX_ROWS = 64 }; /* bounds the part buffer: prefill through this leaf goes in passes of 64 rows */
+
+static df_attn_caps splitkv_caps(const df_attn *a) {
+  (void)a;
+  return (df_attn_caps){.reads_mask = false, .mask_layouts = 1u << DF_MASK_NONE, .causal = true, .sliding_window = true,
+                        .graph_safe = true, .max_rows = MAX_ROWS, .kv_types = 1u << DF_KV_F16 | 1u << DF_KV_F32};
+}
+
+static uint32_t max_chunks(const df_leaf *l) { return (l->shape.max_positions + DF_KV_CHUNK - 1) / DF_KV_CHUNK; }
+
+static df_status splitkv_graph_init(df_attn *a, uint32_t max_seqs, uint32_t max_rows, df_error *err) {
+  df_leaf *l = (df_leaf *)a;
+  const uint32_t rows = DF_MIN(max_rows, (uint32_t)MAX_ROWS);
+  /* Row tiles round up: room for one more tile per sequence. */
+  const size_t queries = (size_t)(df_round_up(rows, DF_TILE_ROWS)) * l->shape.n_heads;
+  size_t floats, bytes;
+  if (!df_mul_size(queries * max_seqs, max_chunks(l), &floats) ||
+      !df_mul_size(floats, (DF_ATTN_PART + l->shape.head_dim) * sizeof(float), &bytes))
+    return DF_FAIL(err, DF_ERR_LIMIT, "split-KV scratch for %u sequences overflows memory", max_seqs);
+  if (bytes > l->parts_bytes) {
+    float *p = df_pages_alloc(bytes); /* backed only as far as contexts really reach */
+    if (!p) return DF_OOM(err, "split-KV scratch", bytes);
+    df_pages_free(l->parts, l->parts_bytes);
+    l->parts = p;
+    l->parts_bytes = bytes;
+  }
+  return df_leaf_graph_init(a, max_seqs, max_rows, err);
+}
+
+static df_status splitkv_emit(df_attn *a, const df_attn_pass *pass, const df_attn_layer *layer, df_error *err) {
+  const df_leaf *l = (const df_leaf *)a;
+  if (pass->mask_layout != DF_MASK_NONE)
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "attention backend \"%s\" cannot read a %s mask", a->label,
+                   df_mask_layout_name(pass->mask_layout));
+  df_op_attn op;
+  df_leaf_op(l, pass, layer, &op);
+  op.parts = l->parts;
+  op.max_chunks = max_chunks(l);
+  const uint32_t tiles = df_program_max_seqs(pass->program) * op.n_kv * op.n_tiles;
+  op.n_split = (4 * l->shape.n_workers + tiles - 1) / tiles;
+  DF_TRY(df_emit_attn(pass->program, DF_OP_ATTN_SPLIT, &op, err));
+  return df_emit_attn(pass->program, DF_OP_ATTN_MERGE, &op, err);
+}
+
+static const df_attn_ops k_splitkv_ops = {.caps = splitkv_caps, .graph_init = splitkv_graph_init, .plan = df_leaf_plan,
+                                          .emit = splitkv_emit, .executor = df_leaf_executor, .mask = df_leaf_mask,
+                                          .commit = df_leaf_commit, .free = df_leaf_free};
+
+df_status df_attn_splitkv_create(const df_attn_shape *shape, df_attn **out, df_error *err) {
+  return df_leaf_create(&k_splitkv_ops, "splitkv", shape, out, err);
+}

@@ -1,0 +1,83 @@
+#include "kv/pages.h"
+
+#include <assert.h>
+
+#include "base/mem.h"
+
+enum { PAGE = 16 };
+
+df_status df_pages_init(df_pages *p, uint32_t n_pages, df_error *err) {
+  df_pages t = {.n_pages = n_pages + 1, .n_free = n_pages};
+  t.free_list = df_calloc(n_pages, sizeof *t.free_list);
+  t.refs = df_calloc((size_t)n_pages + 1, sizeof *t.refs);
+  if (!t.free_list || !t.refs) {
+    df_pages_release(&t);
+    return DF_OOM(err, "the page table", n_pages);
+  }
+  for (uint32_t i = 0; i < n_pages; i++) t.free_list[i] = n_pages - i; /* page 1 is taken first */
+  t.refs[0] = 1;
+  *p = t;
+  return DF_OK;
+}
+
+void df_pages_release(df_pages *p) {
+  df_free(p->free_list);
+  df_free(p->refs);
+  *p = (df_pages){0};
+}
+
+df_status df_pages_take(df_pages *p, uint32_t *page, df_error *err) {
+  if (p->n_free == 0) return DF_FAIL(err, DF_ERR_LIMIT, "the KV cache is full (%u pages of %d tokens)", p->n_pages - 1, PAGE);
+  const uint32_t id = p->free_list[--p->n_free];
+  assert(p->refs[id] == 0);
+  p->refs[id] = 1;
+  *page = id;
+  return DF_OK;
+}
+
+void df_pages_ref(df_pages *p, uint32_t page) {
+  assert(page != 0 && p->refs[page] > 0);
+  p->refs[page]++;
+}
+
+bool df_pages_unref(df_pages *p, uint32_t page) {
+  assert(page != 0 && p->refs[page] > 0);
+  if (--p->refs[page] > 0) return false;
+  p->free_list[p->n_free++] = page;
+  return true;
+}
+
+df_status df_kv_seq_init(df_kv_seq *s, uint32_t max_positions, df_error *err) {
+  const uint32_t cap = (max_positions + PAGE - 1) / PAGE;
+  uint32_t *pages = df_calloc(cap ? cap : 1, sizeof *pages);
+  if (!pages) return DF_OOM(err, "a sequence's page table", cap * sizeof *pages);
+  *s = (df_kv_seq){.pages = pages, .cap = cap};
+  return DF_OK;
+}
+
+void df_kv_seq_release(df_kv_seq *s, df_pages *p) {
+  if (s->pages) df_kv_seq_trim(s, p, 0);
+  df_free(s->pages);
+  *s = (df_kv_seq){0};
+}
+
+df_status df_kv_seq_reserve(df_kv_seq *s, df_pages *p, uint32_t n, df_error *err) {
+  const uint32_t need = n / PAGE + (n % PAGE != 0);
+  if (need > s->cap) return DF_FAIL(err, DF_ERR_LIMIT, "%u positions exceed the sequence limit of %u", n, s->cap * PAGE);
+  const uint32_t before = s->n_pages;
+  while (s->n_pages < need) {
+    uint32_t page = 0;
+    const df_status st = df_pages_take(p, &page, err);
+    if (st != DF_OK) {
+      df_kv_seq_trim(s, p, before * PAGE);
+      return st;
+    }
+    s->pages[s->n_pages++] = page;
+  }
+  return DF_OK;
+}
+
+void df_kv_seq_trim(df_kv_seq *s, df_pages *p, uint32_t n) {
+  const uint32_t keep = n / PAGE + (n % PAGE != 0);
+  while (s->n_pages > keep) (void)df_pages_unref(p, s->pages[--s->n_pages]);
+}

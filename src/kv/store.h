@@ -1,0 +1,28 @@
+/*
+ * kv/store.h - the memory behind the pages for one model: K pages transposed ([head_dim][16]: lanes are
+ * positions), V pages plain ([16][head_dim]), one pair per (layer, page, KV head). Backed lazily: only pages that
+ * were written use memory.
+ */
+#ifndef DF_KV_STORE_H
+#define DF_KV_STORE_H
+
+#include "device/program.h"
+
+typedef struct df_kv_store {
+  uint8_t *k, *v;
+  size_t layer_bytes; /* of k, and of v */
+  size_t head_bytes;
+  size_t total_bytes; /* of k, and of v */
+  uint32_t n_layers;
+  df_kv_type type;
+} df_kv_store;
+
+/* n_pages includes the sink. */
+df_status df_kv_store_init(df_kv_store *s, df_kv_type type, uint32_t n_layers, uint32_t n_kv, uint32_t head_dim,
+                           uint32_t n_pages, df_error *err) DF_CHECK;
+void df_kv_store_release(df_kv_store *s);
+df_kv_view df_kv_store_layer(const df_kv_store *s, uint32_t layer);
+/* Bytes one token takes in this store, all layers, K and V. */
+size_t df_kv_store_token_bytes(const df_kv_store *s, uint32_t n_pages);
+
+#endif
