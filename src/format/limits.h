@@ -22,6 +22,8 @@ enum {
   /* JSON. config.json is a few KB; an index of a 600-tensor model 60 KB; per-expert ones some MB. */
   DF_LIMIT_JSON_BYTES = 64 << 20,
   DF_LIMIT_CONFIG_BYTES = 4 << 20,
+  /* Deeper than any tool schema; the parser and our walkers recurse once per level. */
+  DF_LIMIT_JSON_DEPTH = 128,
   /* The reference implementation refuses safetensors headers above 100 MB. */
   DF_LIMIT_ST_HEADER_BYTES = 100 << 20,
   /* Largest published models have below 200 shards. */
