@@ -12,8 +12,10 @@ static df_status put_byte(df_detok *d, char c, df_buf *out, df_error *err) {
     df_utf8_kind kind;
     size_t k = df_utf8_step(d->held, d->n_held, &kind, NULL);
     if (kind == DF_UTF8_INCOMPLETE) break;
-    if (kind == DF_UTF8_CHAR) DF_TRY(df_buf_put(out, d->held, k, err));
-    else DF_TRY(df_utf8_put_replaced(out, d->held, k, err));
+    if (kind == DF_UTF8_CHAR)
+      DF_TRY(df_buf_put(out, d->held, k, err));
+    else
+      DF_TRY(df_utf8_put_replaced(out, d->held, k, err));
     d->n_held = (uint8_t)(d->n_held - k);
     memmove(d->held, d->held + k, d->n_held);
   }
@@ -72,11 +74,13 @@ df_status df_tokenizer_decode(const df_tokenizer *t, const int32_t *ids, size_t 
   for (size_t i = 0; s == DF_OK && i < n; i++) {
     const char *p;
     size_t k;
-    if (!(flags & DF_DECODE_RAW)) s = df_detok_push(&d, ids[i], out, err);
+    if (!(flags & DF_DECODE_RAW))
+      s = df_detok_push(&d, ids[i], out, err);
     else if (!df_tokenizer_piece(t, ids[i], &p, &k))
       s = DF_FAIL(err, DF_ERR_ARGUMENT, "could not decode token %d: the vocabulary has %u", (int)ids[i],
                   df_tokenizer_size(t));
-    else if (d.show_special || !df_tokenizer_is_special(t, ids[i])) s = df_buf_put(out, p, k, err);
+    else if (d.show_special || !df_tokenizer_is_special(t, ids[i]))
+      s = df_buf_put(out, p, k, err);
   }
   if (s == DF_OK) s = df_detok_flush(&d, out, err);
   if (s != DF_OK) undo(out, before);

@@ -1,6 +1,6 @@
 /*
- * text/detok.h - token ids to text, one token at a time: hands out whole characters only and holds back the bytes of one
- * that is not complete yet.
+ * text/detok.h - token ids to text, one token at a time: hands out whole characters only and holds back the bytes of
+ * one that is not complete yet.
  *
  * All outputs together, the one of df_detok_flush included, are exactly df_tokenizer_decode of all ids without
  * DF_DECODE_RAW: broken UTF-8 becomes U+FFFD, one for each maximal subpart (text/utf8.h), as soon as the byte that

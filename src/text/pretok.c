@@ -10,13 +10,14 @@
 enum { MAX_STAGES = 4 };
 
 /* White_Space, to be put inside a character class. */
-#define WS "\\x{09}-\\x{0D}\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+#define WS \
+  "\\x{09}-\\x{0D}\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
 /* The end of every pattern here: white space, the last one of a run left to the word behind it. */
 #define TAIL "[" WS "]+(?![^" WS "])|[" WS "]+"
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|" TAIL
 #define SHORT_I "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 /* What Llama 3 and Qwen share; they differ in how many digits stay together. */
-#define LLAMA3(digits)                                                                                     \
+#define LLAMA3(digits) \
   SHORT_I "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|" TAIL
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
@@ -104,8 +105,8 @@ df_status df_pretok_create(const char *name, df_pretok **out, df_error *err) {
   for (size_t i = 0; i < MAX_STAGES && set->stages[i]; i++) {
     int code;
     PCRE2_SIZE at;
-    pcre2_code *re = pcre2_compile((PCRE2_SPTR)set->stages[i], PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &at,
-                                   cc);
+    pcre2_code *re =
+        pcre2_compile((PCRE2_SPTR)set->stages[i], PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &at, cc);
     if (!re) {
       /* The texts are constants: apart from memory, this can only be a PCRE2 built without Unicode. */
       s = code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAP_FAILED

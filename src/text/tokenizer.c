@@ -6,7 +6,7 @@
 #include "base/size.h"
 #include "text/tokenizer_parts.h"
 
-static const char *const END_TEXTS[] = {"<|im_end|>",       "<|endoftext|>", "<|eot_id|>", "<|eom_id|>",
+static const char *const END_TEXTS[] = {"<|im_end|>",      "<|endoftext|>", "<|eot_id|>", "<|eom_id|>",
                                         "<|end_of_text|>", "<end_of_turn>", "<|return|>"};
 
 df_vocab_spec df_vocab_spec_default(void) {
@@ -89,8 +89,9 @@ static df_status copy_tokens(df_tokenizer *t, const df_vocab_spec *spec, df_erro
     if (n) memcpy(text, s.p, n);
     if (type == DF_TOKEN_BYTE) {
       if (!parse_byte_token(s, bytes))
-        return DF_FAIL(err, DF_ERR_FORMAT, "could not set up the tokenizer: byte token %u is \"%.*s\", not like \"<0x0A>\"",
-                       i, shown(s), s.p);
+        return DF_FAIL(err, DF_ERR_FORMAT,
+                       "could not set up the tokenizer: byte token %u is \"%.*s\", not like \"<0x0A>\"", i, shown(s),
+                       s.p);
       n = 1;
     } else if (is_added(type)) {
       if (n) memcpy(bytes, s.p, n);

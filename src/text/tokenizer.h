@@ -9,8 +9,8 @@
  * Token texts come in the printable form of GPT-2, where every byte stands for a character of its own (space is U+0120,
  * line feed U+010A, ...). Added tokens and texts that are not of this form stand for themselves.
  *
- * Ownership: a df_tokenizer holds copies of all it was given. Threads: immutable once created; any number of threads may
- * use one at a time, each with its own output.
+ * Ownership: a df_tokenizer holds copies of all it was given. Threads: immutable once created; any number of threads
+ * may use one at a time, each with its own output.
  */
 #ifndef DF_TEXT_TOKENIZER_H
 #define DF_TEXT_TOKENIZER_H
@@ -36,7 +36,7 @@ typedef enum df_token_type {
   DF_TOKEN_CONTROL = 3, /* found in text only with DF_ENCODE_PARSE_SPECIAL, never made by merging */
   DF_TOKEN_USER = 4,    /* an added token that is text: always found, always shown */
   DF_TOKEN_UNUSED = 5,
-  DF_TOKEN_BYTE = 6     /* "<0x0A>": decodes to that byte */
+  DF_TOKEN_BYTE = 6 /* "<0x0A>": decodes to that byte */
 } df_token_type;
 
 /* Everything that defines a tokenizer, borrowed during df_tokenizer_create only. */
@@ -46,10 +46,10 @@ typedef struct df_vocab_spec {
   uint32_t n_tokens;      /* 1 .. INT32_MAX */
   const df_slice *merges; /* n_merges of "left right", best rank first */
   uint32_t n_merges;
-  const char *pre;        /* pre-tokeniser, see df_pretok_create: "smollm", "gpt-2", "qwen2", "llama-bpe", ... */
-  bool normalize_nfc;     /* also implied by some pre-tokenisers */
-  bool add_bos;           /* DF_ENCODE_ADD_BOS has an effect */
-  bool ignore_merges;     /* a piece that is a token as a whole is not merged (Llama 3) */
+  const char *pre;    /* pre-tokeniser, see df_pretok_create: "smollm", "gpt-2", "qwen2", "llama-bpe", ... */
+  bool normalize_nfc; /* also implied by some pre-tokenisers */
+  bool add_bos;       /* DF_ENCODE_ADD_BOS has an effect */
+  bool ignore_merges; /* a piece that is a token as a whole is not merged (Llama 3) */
   int32_t bos, eos, eot, pad, mask, unk; /* ids or -1 */
 } df_vocab_spec;
 
@@ -105,8 +105,8 @@ int32_t df_tokenizer_mask(const df_tokenizer *t);
 bool df_tokenizer_adds_bos(const df_tokenizer *t);
 
 /* Tokens that end a generation: eos, eot and every control token whose text is a known end of text or turn
- * ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "<|return|>"), ascending
- * and without repeats. Borrowed. */
+ * ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "<|return|>"),
+ * ascending and without repeats. Borrowed. */
 const int32_t *df_tokenizer_eog_ids(const df_tokenizer *t, size_t *n);
 bool df_tokenizer_is_eog(const df_tokenizer *t, int32_t id);
 

@@ -55,8 +55,10 @@ void df_added_release(df_added *a) {
 static uint32_t lower_bound(const df_added *a, uint32_t lo, uint32_t hi, size_t depth, unsigned c) {
   while (lo < hi) {
     uint32_t mid = lo + (hi - lo) / 2;
-    if ((uint8_t)a->texts[mid].p[depth] < c) lo = mid + 1;
-    else hi = mid;
+    if ((uint8_t)a->texts[mid].p[depth] < c)
+      lo = mid + 1;
+    else
+      hi = mid;
   }
   return lo;
 }

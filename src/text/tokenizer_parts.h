@@ -30,10 +30,9 @@ typedef struct df_added {
 /* Sorts n texts, each 1..DF_ADDED_TOKEN_MAX bytes and borrowed; of equal ones the first counts. DF_ERR_MEMORY. */
 df_status df_added_init(df_added *a, const df_slice *texts, const int32_t *ids, uint32_t n, df_error *err) DF_CHECK;
 void df_added_release(df_added *a);
-/* Finds the leftmost, and there the longest, added token in text[from..n). false when there is none; otherwise its place
- * and id. */
-bool df_added_find(const df_added *a, const char *text, size_t n, size_t from, size_t *begin, size_t *end,
-                   int32_t *id);
+/* Finds the leftmost, and there the longest, added token in text[from..n). false when there is none; otherwise its
+ * place and id. */
+bool df_added_find(const df_added *a, const char *text, size_t n, size_t from, size_t *begin, size_t *end, int32_t *id);
 
 /* The character that stands for byte b in token texts: writes it to out, returns its length in UTF-8 (1 or 2). */
 size_t df_bytelevel_put(uint8_t b, char out[2]);

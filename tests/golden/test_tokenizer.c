@@ -1,9 +1,9 @@
 /*
  * Ids, decoded text and single pieces of two real vocabularies, against vectors made with the reference tokenizers.
  */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -47,7 +47,8 @@ static bool ids_equal(const df_ids *ids, const json_t *want) {
 static void encode(const df_tokenizer *t, const char *text, size_t n, bool special, df_ids *ids) {
   df_error err = {0};
   ids->n = 0;
-  if (df_tokenizer_encode(t, text, n, special ? DF_ENCODE_PARSE_SPECIAL : 0, ids, &err) != DF_OK) fail_msg("%s", err.msg);
+  if (df_tokenizer_encode(t, text, n, special ? DF_ENCODE_PARSE_SPECIAL : 0, ids, &err) != DF_OK)
+    fail_msg("%s", err.msg);
 }
 
 static void check_cases(const fixture *f) {
@@ -57,8 +58,8 @@ static void check_cases(const fixture *f) {
   df_buf out = {0}, streamed = {0};
   json_array_foreach(json_object_get(f->golden, "cases"), i, c) {
     const json_t *text = json_object_get(c, "text"), *decoded = json_object_get(c, "decoded");
-    encode(f->tok, json_string_value(text), json_string_length(text),
-           json_is_true(json_object_get(c, "parse_special")), &ids);
+    encode(f->tok, json_string_value(text), json_string_length(text), json_is_true(json_object_get(c, "parse_special")),
+           &ids);
     bool ok = ids_equal(&ids, json_object_get(c, "ids"));
     out.len = streamed.len = 0;
     assert_int_equal(df_tokenizer_decode(f->tok, ids.v, ids.n, DF_DECODE_SHOW_SPECIAL, &out, NULL), DF_OK);
@@ -88,7 +89,8 @@ static size_t from_hex(const char *hex, char *out, size_t cap) {
   assert_true(n <= cap);
   for (size_t i = 0; i < n; i++) {
     unsigned v = 0;
-    for (size_t k = 2 * i; k < 2 * i + 2; k++) v = v * 16 + (unsigned)(hex[k] <= '9' ? hex[k] - '0' : hex[k] - 'a' + 10);
+    for (size_t k = 2 * i; k < 2 * i + 2; k++)
+      v = v * 16 + (unsigned)(hex[k] <= '9' ? hex[k] - '0' : hex[k] - 'a' + 10);
     out[i] = (char)v;
   }
   return n;

@@ -1,7 +1,7 @@
 #include "support/test_models.h"
 
-#include <stdarg.h>
 #include <setjmp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
