@@ -26,6 +26,7 @@ df_status df_buf_reserve(df_buf *b, size_t extra, df_error *err) {
   if (!p) return DF_OOM(err, "a text buffer", cap);
   b->data = p;
   b->cap = cap;
+  b->data[b->len] = '\0';
   return DF_OK;
 }
 

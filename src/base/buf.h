@@ -1,5 +1,5 @@
-/* base/buf.h - growable byte buffer with a maximum. Always zero-terminated once anything was written, so
- * data may be used as a C string when the content has no zero bytes. Not thread safe. */
+/* base/buf.h - growable byte buffer with a maximum. Always zero-terminated once anything was reserved or
+ * written, so data may be used as a C string when the content has no zero bytes. Not thread safe. */
 #ifndef DF_BASE_BUF_H
 #define DF_BASE_BUF_H
 
