@@ -1,0 +1,181 @@
+/*
+ * kernels/x86/vec_impl.h - vector operations of kernels.h written once for both x86 tiers: vec_avx2.c and
+ * vec_avx512.c include a simd16_*.h, simd16_exp.h and then this file. All functions are static.
+ *
+ * Tails are masked loads and stores: no lane past n is ever read or written.
+ */
+#ifndef DF_KERNELS_VEC_IMPL_H
+#define DF_KERNELS_VEC_IMPL_H
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/tables.h"
+
+DF_INLINE void quantize_pair(v16 a, v16 b, df_actq *o) {
+  uint32_t m = v16_max_abs_bits(a, b);
+  float amax;
+  memcpy(&amax, &m, sizeof amax);
+  o->pad[0] = o->pad[1] = 0;
+  if (m >= 0x7f800000u || amax < DF_QUANT_MIN) {
+    uint32_t nan_bits = m >= 0x7f800000u ? DF_QUANT_NAN_BITS : 0;
+    memset(o, 0, sizeof *o);
+    memcpy(&o->scale, &nan_bits, sizeof o->scale);
+    o->scale_sum = o->scale;
+    return;
+  }
+  v16 inv = v16_set1(127.0f / amax);
+  int32_t lo = v16_store_q8(o->q, v16_mul(a, inv));
+  int32_t hi = v16_store_q8(o->q + 16, v16_mul(b, inv));
+  o->scale = amax / 127.0f;
+  o->scale_sum = o->scale * (float)(lo + hi);
+  o->off4 = -8 * (lo + hi);
+  o->off8 = -128 * (lo + hi);
+  o->off6_lo = -32 * lo;
+  o->off6_hi = -32 * hi;
+}
+
+static void quantize(const float *x, uint32_t k, df_actq *out, size_t stride) {
+  for (uint32_t i = 0; i < k; i += DF_QBLOCK, out += stride) quantize_pair(v16_load(x + i), v16_load(x + i + 16), out);
+}
+
+/* The sum is one chain per lane by contract; only the loads run ahead. */
+DF_INLINE float rms_factor(const float *x, uint32_t n, float eps) {
+  v16 acc = v16_zero();
+  uint32_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    v16 a = v16_load(x + i);
+    acc = v16_fma(a, a, acc);
+  }
+  if (i < n) {
+    v16 a = v16_load_n(x + i, n - i);
+    acc = v16_fma(a, a, acc);
+  }
+  return inv_sqrt(v16_tree_add(acc) / (float)n + eps);
+}
+
+DF_INLINE v16 rms_apply(v16 x, v16 r, v16 w) { return v16_mul(v16_mul(x, r), w); }
+
+static void rmsnorm(const float *x, const float *w, uint32_t n, float eps, float *out) {
+  v16 r = v16_set1(rms_factor(x, n, eps));
+  uint32_t i = 0;
+  for (; i + 16 <= n; i += 16) v16_store(out + i, rms_apply(v16_load(x + i), r, v16_load(w + i)));
+  if (i < n) v16_store_n(out + i, rms_apply(v16_load_n(x + i, n - i), r, v16_load_n(w + i, n - i)), n - i);
+}
+
+static void rmsnorm_quantize(const float *x, const float *w, uint32_t n, float eps, float *tmp, df_actq *out,
+                             size_t stride) {
+  v16 r = v16_set1(rms_factor(x, n, eps));
+  for (uint32_t i = 0; i < n; i += DF_QBLOCK, out += stride) {
+    v16 a = rms_apply(v16_load(x + i), r, v16_load(w + i));
+    v16 b = rms_apply(v16_load(x + i + 16), r, v16_load(w + i + 16));
+    if (tmp) {
+      v16_store(tmp + i, a);
+      v16_store(tmp + i + 16, b);
+    }
+    quantize_pair(a, b, out);
+  }
+}
+
+DF_INLINE v16 silu_mul16(v16 g, v16 u) {
+  return v16_mul(v16_div(g, v16_add(v16_set1(1.0f), v16_exp(v16_neg(g)))), u);
+}
+
+static void silu_mul(const float *g, const float *u, uint32_t n, float *out) {
+  uint32_t i = 0;
+  for (; i + 16 <= n; i += 16) v16_store(out + i, silu_mul16(v16_load(g + i), v16_load(u + i)));
+  if (i < n) v16_store_n(out + i, silu_mul16(v16_load_n(g + i, n - i), v16_load_n(u + i, n - i)), n - i);
+}
+
+static void silu_mul_quantize(const float *g, const float *u, uint32_t n, df_actq *out, size_t stride) {
+  for (uint32_t i = 0; i < n; i += DF_QBLOCK, out += stride) {
+    v16 a = silu_mul16(v16_load(g + i), v16_load(u + i));
+    v16 b = silu_mul16(v16_load(g + i + 16), v16_load(u + i + 16));
+    quantize_pair(a, b, out);
+  }
+}
+
+static void rope(float *x, const float *cos, const float *sin, uint32_t h) {
+  for (uint32_t i = 0; i < h; i += 16) {
+    uint32_t n = h - i < 16 ? h - i : 16;
+    v16 a = v16_load_n(x + i, n), b = v16_load_n(x + h + i, n);
+    v16 c = v16_load_n(cos + i, n), s = v16_load_n(sin + i, n);
+    v16_store_n(x + i, v16_fms(a, c, v16_mul(b, s)), n);
+    v16_store_n(x + h + i, v16_fma(b, c, v16_mul(a, s)), n);
+  }
+}
+
+static void add(float *y, const float *x, uint32_t n) {
+  uint32_t i = 0;
+  for (; i + 16 <= n; i += 16) v16_store(y + i, v16_add(v16_load(y + i), v16_load(x + i)));
+  if (i < n) v16_store_n(y + i, v16_add(v16_load_n(y + i, n - i), v16_load_n(x + i, n - i)), n - i);
+}
+
+/* Largest value of n >= 1 floats, -inf when there is none but NaN (v16_max keeps its second operand then). */
+DF_INLINE float block_max(const float *x, uint32_t n) {
+  v16 none = v16_set1(-INFINITY), m0 = none, m1 = none;
+  uint32_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    m0 = v16_max(v16_load(x + i), m0);
+    m1 = v16_max(v16_load(x + i + 16), m1);
+  }
+  for (; i < n; i += 16) {
+    uint32_t left = n - i < 16 ? n - i : 16;
+    m0 = v16_max(v16_select((1u << left) - 1, v16_load_n(x + i, left), none), m0);
+  }
+  return v16_tree_max(v16_max(m0, m1));
+}
+
+/* One pass for the maximum by blocks, then a search in the first block that has it. */
+static uint32_t argmax(const float *x, uint32_t n) {
+  enum { BLOCK = 512 };
+  float best = -INFINITY;
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < n; i += BLOCK) {
+    float m = block_max(x + i, n - i < BLOCK ? n - i : BLOCK);
+    if (m > best) {
+      best = m;
+      at = i;
+    }
+    if (n - i <= BLOCK) break; /* i + BLOCK may wrap */
+  }
+  v16 b = v16_set1(best);
+  for (uint32_t i = at; i < n; i += 16) {
+    uint32_t left = n - i < 16 ? n - i : 16;
+    uint32_t hit = v16_eq_mask(v16_load_n(x + i, left), b) & ((1u << left) - 1);
+    if (hit) return i + (uint32_t)__builtin_ctz(hit);
+    if (n - i <= 16) break;
+  }
+  return 0;
+}
+
+static void kv_store(df_kv_type type, const float *k, const float *v, uint32_t e, void *k_page, void *v_page,
+                     uint32_t pos) {
+  if (type == DF_KV_F32) {
+    float *kp = (float *)k_page + pos, *vp = (float *)v_page + (size_t)pos * e;
+    for (uint32_t i = 0; i < e; i++) kp[(size_t)i * DF_KV_PAGE] = k[i];
+    for (uint32_t i = 0; i < e; i += 16) v16_store(vp + i, v16_load(v + i));
+    return;
+  }
+  uint16_t *kp = (uint16_t *)k_page + pos, *vp = (uint16_t *)v_page + (size_t)pos * e;
+  for (uint32_t i = 0; i < e; i += 16) {
+    uint16_t h[16];
+    v16_store_f16(h, v16_load(k + i));
+    for (int l = 0; l < 16; l++) kp[(size_t)(i + l) * DF_KV_PAGE] = h[l];
+    v16_store_f16(vp + i, v16_load(v + i));
+  }
+}
+
+DF_INLINE void vec_table(df_kernels *t) {
+  t->quantize = quantize;
+  t->rmsnorm = rmsnorm;
+  t->silu_mul = silu_mul;
+  t->rope = rope;
+  t->add = add;
+  t->argmax = argmax;
+  t->kv_store = kv_store;
+  t->rmsnorm_quantize = rmsnorm_quantize;
+  t->silu_mul_quantize = silu_mul_quantize;
+}
+
+#endif
