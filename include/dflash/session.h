@@ -13,6 +13,7 @@
 #include <signal.h>
 
 #include "dflash/model.h"
+#include "dflash/sampling.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,21 +45,6 @@ DF_API void df_session_free(df_session *s); /* NULL is fine */
 DF_API void df_session_reset(df_session *s); /* forgets all cached tokens */
 DF_API uint32_t df_session_n_ctx(const df_session *s);
 DF_API uint32_t df_session_n_cached(const df_session *s); /* tokens whose KV is valid */
-
-/* Filters are applied in this order: repetition penalty, presence and frequency penalty, temperature, top-k,
- * top-p, min-p; one draw per emitted position from a generator keyed by (seed, position). */
-typedef struct df_sampling_params {
-  float temperature;        /* 0 = greedy */
-  int32_t top_k;            /* 0 = off */
-  float top_p;              /* 1 = off */
-  float min_p;              /* 0 = off */
-  float repetition_penalty; /* 1 = off */
-  float presence_penalty;   /* 0 = off */
-  float frequency_penalty;  /* 0 = off */
-  uint64_t seed;
-} df_sampling_params;
-
-DF_API df_sampling_params df_sampling_params_default(void); /* greedy */
 
 typedef enum df_finish {
   DF_FINISH_NONE,

@@ -24,25 +24,8 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "dflash/sampling.h"
 #include "engine/seen.h"
-
-typedef struct df_logit_bias {
-  int32_t id;
-  float bias; /* added to the logit; -INFINITY removes the id */
-} df_logit_bias;
-
-typedef struct df_sampling_params {
-  float temperature;        /* >= 0; 0 = greedy */
-  float top_p;              /* 0..1; 1 = off */
-  float min_p;              /* 0..1; 0 = off */
-  float repetition_penalty; /* > 0; 1 = off */
-  float presence_penalty;   /* any finite; 0 = off */
-  float frequency_penalty;  /* any finite; 0 = off */
-  int32_t top_k;            /* 0 or negative = off */
-  uint64_t seed;
-  const df_logit_bias *bias; /* borrowed, each id at most once; ids outside the vocabulary are ignored */
-  uint32_t n_bias;
-} df_sampling_params;
 
 /* Ids that may not be picked. Both parts may be absent; both apply. */
 typedef struct df_token_mask {
@@ -61,7 +44,6 @@ typedef struct df_sampler_scratch {
   void *block;
 } df_sampler_scratch;
 
-df_sampling_params df_sampling_params_default(void);
 /* DF_ERR_ARGUMENT with the name of the first field outside its range. */
 df_status df_sampling_params_check(const df_sampling_params *p, df_error *err) DF_CHECK;
 
