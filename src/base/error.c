@@ -36,7 +36,7 @@ static void tidy(char *s, size_t cap) {
   if (i > 0 && ((unsigned char)s[i - 1] & 0xC0) == 0xC0) s[i - 1] = '\0';
 }
 
-static void set_text(char *dst, size_t cap, const char *fmt, va_list ap) {
+__attribute__((format(printf, 3, 0))) static void set_text(char *dst, size_t cap, const char *fmt, va_list ap) {
   (void)vsnprintf(dst, cap, fmt, ap);
   tidy(dst, cap);
 }
