@@ -2,7 +2,8 @@
  * Vector kernels: every tier against ref bit for bit, between guard pages, on ordinary and adversarial values; ref
  * itself against double precision and against the properties that kernels.h promises.
  *
- * df_exp, measured once over every float of [-87.33654, 88] against exp() in double: see TEST_EXP_ULP.
+ * df_exp, measured once over every float of [-87.33654, 88] with magnitude >= 2^-26 against exp() in double: at most
+ * 1.013 ulp (18 floats above 1, 3 % not the nearest float), never decreasing.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -65,8 +66,8 @@ static void check_exp(float x, double *worst, double *worst_at) {
   }
 }
 
-/* Largest error of the full sweep, rounded up. */
-#define TEST_EXP_ULP 1.5
+/* A little above the largest error of the full sweep. */
+#define TEST_EXP_ULP 1.02
 
 static void test_df_exp__close_to_double(void **state) {
   (void)state;
