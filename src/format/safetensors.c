@@ -129,7 +129,10 @@ static int by_address(const void *a, const void *b) {
 }
 
 /* Sorts the tensors of one file by place and refuses overlaps. */
-static df_status check_overlap(const st_file *f, df_st_tensor *t, size_t n, df_error *err) {
+static df_status check_overlap(const st_file *f, df_st *st, size_t first, df_error *err) {
+  size_t n = st->n_tensors - first;
+  if (n < 2) return DF_OK;
+  df_st_tensor *t = st->tensors + first;
   qsort(t, n, sizeof *t, by_address);
   for (size_t i = 1; i < n; i++)
     if ((uintptr_t)t[i].data < (uintptr_t)t[i - 1].data + t[i - 1].n_bytes)
@@ -196,7 +199,7 @@ static df_status add_tensors(df_st *st, uint32_t file, df_error *err) {
     }
     st->tensors[st->n_tensors++] = t;
   }
-  return check_overlap(f, st->tensors + first, st->n_tensors - first, err);
+  return check_overlap(f, st, first, err);
 }
 
 /* Adds a file; the path is copied. A map (may be NULL: bytes are borrowed) is taken over in every case. */
