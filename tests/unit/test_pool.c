@@ -108,28 +108,42 @@ typedef struct sums {
   uint64_t per_worker[8];
 } sums;
 
+enum { LATE_STEPS = 5 };
+static const uint32_t k_late_chunks[LATE_STEPS] = {3, 1, 7, 2, 4};
+
+typedef struct late {
+  _Atomic uint64_t walk; /* number of the walk that runs */
+  _Atomic uint64_t done[LATE_STEPS];
+  _Atomic uint64_t total;
+  _Atomic uint32_t early; /* chunks that ran before the steps before them were complete */
+} late;
+
 static void add_value(void *arg, uint32_t step, uint32_t chunk, uint32_t worker) {
-  sums *s = arg;
-  atomic_fetch_add_explicit(&s->total, (uint64_t)step * 1000 + chunk + 1, memory_order_relaxed);
+  late *l = arg;
   (void)worker;
+  for (uint32_t t = 0; t < step; t++)
+    if (atomic_load(&l->done[t]) != atomic_load(&l->walk) * k_late_chunks[t]) atomic_fetch_add(&l->early, 1);
+  atomic_fetch_add(&l->total, (uint64_t)step * 1000 + chunk + 1);
+  atomic_fetch_add(&l->done[step], 1);
 }
 
+/* Many threads on few processors, the same counters again at once: helpers wake up in the middle of other walks. */
 static void test_pool_walk__late_helpers_never_touch_a_newer_walk(void **state) {
   (void)state;
-  enum { STEPS = 5 };
-  static const uint32_t n_chunks[STEPS] = {3, 1, 7, 2, 4};
   df_pool *p;
-  df_step steps[STEPS];
-  sums s = {0};
+  df_step steps[LATE_STEPS];
+  static late l;
   uint64_t per_walk = 0;
-  for (uint32_t i = 0; i < STEPS; i++)
-    for (uint32_t c = 0; c < n_chunks[i]; c++) per_walk += (uint64_t)i * 1000 + c + 1;
-  assert_int_equal(df_pool_create(4, &p, NULL), DF_OK);
-  for (uint64_t w = 1; w <= 5000; w++) {
-    df_pool_walk(p, steps, STEPS, n_chunks, add_value, &s); /* same counters again at once */
-    assert_int_equal(atomic_load(&s.total), w * per_walk);
-    if (w % 500 == 0) sleep_ms(2); /* let the helpers fall asleep */
+  for (uint32_t i = 0; i < LATE_STEPS; i++)
+    for (uint32_t c = 0; c < k_late_chunks[i]; c++) per_walk += (uint64_t)i * 1000 + c + 1;
+  assert_int_equal(df_pool_create(8, &p, NULL), DF_OK);
+  for (uint64_t w = 1; w <= 20000; w++) {
+    atomic_store(&l.walk, w);
+    df_pool_walk(p, steps, LATE_STEPS, k_late_chunks, add_value, &l);
+    assert_int_equal(atomic_load(&l.total), w * per_walk);
+    if (w % 2000 == 0) sleep_ms(2); /* let the helpers fall asleep */
   }
+  assert_int_equal(atomic_load(&l.early), 0);
   df_pool_free(p);
 }
 
