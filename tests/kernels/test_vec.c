@@ -196,25 +196,33 @@ static void test_quantize__defects_and_small_blocks(void **state) {
   }
 }
 
+static void compare_quantize(ck_rng *r, ck_fill f, uint32_t blocks, size_t stride, bool defects) {
+  size_t bytes = blocks ? ((blocks - 1) * stride + 1) * sizeof(df_actq) : 0;
+  ck_buf x = ck_alloc((size_t)blocks * 128, 4, ck_next(r) & 1 ? CK_END : CK_START), want = output(r, bytes, 64);
+  ck_fill_f32(r, f, x.data, (size_t)blocks * 32);
+  for (uint32_t b = 0; b < blocks && defects; b++) {
+    if (ck_below(r, 3) == 0) ((float *)x.data)[b * 32 + ck_below(r, 32)] = ck_next(r) & 1 ? NAN : -INFINITY;
+  }
+  ck_read_only(&x);
+  ref->quantize(x.data, blocks * 32, want.data, stride);
+  for (unsigned t = 0; t < n_tiers; t++) {
+    ck_buf got = output(r, bytes, 64);
+    tier[t]->quantize(x.data, blocks * 32, got.data, stride);
+    ck_same_actq(want.data, got.data, bytes / sizeof(df_actq), "quantize %s %u blocks stride %zu tier %u",
+                 ck_fill_name(f), blocks, stride, t);
+    ck_free(&got);
+  }
+  ck_free(&want);
+  ck_free(&x);
+}
+
 static void test_quantize__tiers_agree(void **state) {
   (void)state;
   ck_rng r = {12};
   for (int f = 0; f < CK_FILLS; f++) {
-    for (uint32_t blocks = 0; blocks <= 7; blocks++) {
-      for (size_t stride = 1; stride <= 3; stride++) {
-        size_t bytes = blocks ? ((blocks - 1) * stride + 1) * sizeof(df_actq) : 0;
-        ck_buf x = input(&r, (ck_fill)f, blocks * 32), want = output(&r, bytes, 64);
-        ref->quantize(x.data, blocks * 32, want.data, stride);
-        for (unsigned t = 0; t < n_tiers; t++) {
-          ck_buf got = output(&r, bytes, 64);
-          tier[t]->quantize(x.data, blocks * 32, got.data, stride);
-          ck_same_actq(want.data, got.data, bytes / sizeof(df_actq), "quantize %s %u blocks stride %zu tier %u",
-                       ck_fill_name((ck_fill)f), blocks, stride, t);
-          ck_free(&got);
-        }
-        ck_free(&want);
-        ck_free(&x);
-      }
+    for (uint32_t blocks = 0; blocks <= 49; blocks += 1 + blocks / 18) {
+      compare_quantize(&r, (ck_fill)f, blocks, 1 + blocks % 3, false);
+      compare_quantize(&r, (ck_fill)f, blocks, 1 + blocks % 16, true);
     }
   }
 }
@@ -543,7 +551,7 @@ static void test_fused__equal_two_steps(void **state) {
   (void)state;
   ck_rng r = {51};
   for (int f = 0; f < CK_FILLS; f++) {
-    for (uint32_t blocks = 1; blocks <= 5; blocks++) compare_fused(&r, (ck_fill)f, blocks, 1 + blocks % 3);
+    for (uint32_t blocks = 1; blocks <= 49; blocks += 1 + blocks / 3) compare_fused(&r, (ck_fill)f, blocks, 1 + blocks % 3);
   }
 }
 

@@ -72,6 +72,10 @@ DF_INLINE v16 v16_select(uint32_t m, v16 x, v16 y) {
   return v16_pair(_mm256_blendv_ps(y.a, x.a, _mm256_castsi256_ps(v16_bits8(m))),
                   _mm256_blendv_ps(y.b, x.b, _mm256_castsi256_ps(v16_bits8(m >> 8))));
 }
+DF_INLINE uint32_t v16_ge_mask(v16 x, v16 y) {
+  uint32_t lo = (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(x.a, y.a, _CMP_GE_OQ));
+  return lo | (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(x.b, y.b, _CMP_GE_OQ)) << 8;
+}
 DF_INLINE uint32_t v16_eq_mask(v16 x, v16 y) {
   uint32_t lo = (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(x.a, y.a, _CMP_EQ_OQ));
   return lo | (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(x.b, y.b, _CMP_EQ_OQ)) << 8;

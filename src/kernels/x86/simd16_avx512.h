@@ -40,6 +40,7 @@ DF_INLINE v16 v16_max(v16 a, v16 b) { return _mm512_max_ps(a, b); }
 DF_INLINE v16 v16_min(v16 a, v16 b) { return _mm512_min_ps(a, b); }
 /* Bit i of m chooses a over b in lane i. */
 DF_INLINE v16 v16_select(uint32_t m, v16 a, v16 b) { return _mm512_mask_blend_ps((__mmask16)m, b, a); }
+DF_INLINE uint32_t v16_ge_mask(v16 a, v16 b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
 DF_INLINE uint32_t v16_eq_mask(v16 a, v16 b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 /* v where !(x < min), else +0. */
 DF_INLINE v16 v16_zero_below(v16 x, v16 min, v16 v) {

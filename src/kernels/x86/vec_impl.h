@@ -7,36 +7,57 @@
 #ifndef DF_KERNELS_VEC_IMPL_H
 #define DF_KERNELS_VEC_IMPL_H
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "kernels/tables.h"
 
-DF_INLINE void quantize_pair(v16 a, v16 b, df_actq *o) {
-  uint32_t m = v16_max_abs_bits(a, b);
-  float amax;
-  memcpy(&amax, &m, sizeof amax);
-  o->pad[0] = o->pad[1] = 0;
-  if (m >= 0x7f800000u || amax < DF_QUANT_MIN) {
-    uint32_t nan_bits = m >= 0x7f800000u ? DF_QUANT_NAN_BITS : 0;
-    memset(o, 0, sizeof *o);
-    memcpy(&o->scale, &nan_bits, sizeof o->scale);
-    o->scale_sum = o->scale;
-    return;
-  }
-  v16 inv = v16_set1(127.0f / amax);
-  int32_t lo = v16_store_q8(o->q, v16_mul(a, inv));
-  int32_t hi = v16_store_q8(o->q + 16, v16_mul(b, inv));
-  o->scale = amax / 127.0f;
-  o->scale_sum = o->scale * (float)(lo + hi);
+enum { QUANT_GROUP = 16 };
+
+/* A block that is too small, infinite or NaN: see kernels.h. */
+static void quantize_odd(float amax, df_actq *o) {
+  uint32_t bits = amax < DF_QUANT_MIN ? 0 : DF_QUANT_NAN_BITS;
+  memset(o, 0, sizeof *o);
+  memcpy(&o->scale, &bits, sizeof o->scale);
+  o->scale_sum = o->scale;
+}
+
+DF_INLINE void quantize_block(const float *x, float inv, float scale, df_actq *o) {
+  v16 f = v16_set1(inv);
+  int32_t lo = v16_store_q8(o->q, v16_mul(v16_load(x), f));
+  int32_t hi = v16_store_q8(o->q + 16, v16_mul(v16_load(x + 16), f));
+  o->scale = scale;
+  o->scale_sum = scale * (float)(lo + hi);
   o->off4 = -8 * (lo + hi);
   o->off8 = -128 * (lo + hi);
   o->off6_lo = -32 * lo;
   o->off6_hi = -32 * hi;
+  o->pad[0] = o->pad[1] = 0;
+}
+
+/* Up to 16 blocks at once: the two divisions become vectors, and no block waits for the maximum of the one before. */
+DF_INLINE void quantize_group(const float *x, uint32_t n, df_actq *out, size_t stride) {
+  float amax[QUANT_GROUP] = {0}, inv[QUANT_GROUP], scale[QUANT_GROUP];
+  for (uint32_t b = 0; b < n; b++) {
+    uint32_t bits = v16_max_abs_bits(v16_load(x + b * DF_QBLOCK), v16_load(x + b * DF_QBLOCK + 16));
+    memcpy(&amax[b], &bits, sizeof bits);
+  }
+  v16 m = v16_load(amax), top = v16_set1(127.0f);
+  v16_store(inv, v16_div(top, m));
+  v16_store(scale, v16_div(m, top));
+  uint32_t good = v16_ge_mask(m, v16_set1(DF_QUANT_MIN)) & v16_ge_mask(v16_set1(FLT_MAX), m);
+  for (uint32_t b = 0; b < n; b++, out += stride) {
+    if (good >> b & 1) quantize_block(x + b * DF_QBLOCK, inv[b], scale[b], out);
+    else quantize_odd(amax[b], out);
+  }
 }
 
 static void quantize(const float *x, uint32_t k, df_actq *out, size_t stride) {
-  for (uint32_t i = 0; i < k; i += DF_QBLOCK, out += stride) quantize_pair(v16_load(x + i), v16_load(x + i + 16), out);
+  for (uint32_t kb = 0; kb < k / DF_QBLOCK; kb += QUANT_GROUP) {
+    uint32_t n = k / DF_QBLOCK - kb < QUANT_GROUP ? k / DF_QBLOCK - kb : QUANT_GROUP;
+    quantize_group(x + (size_t)kb * DF_QBLOCK, n, out + kb * stride, stride);
+  }
 }
 
 /* The sum is one chain per lane by contract; only the loads run ahead. */
@@ -65,15 +86,15 @@ static void rmsnorm(const float *x, const float *w, uint32_t n, float eps, float
 
 static void rmsnorm_quantize(const float *x, const float *w, uint32_t n, float eps, float *tmp, df_actq *out,
                              size_t stride) {
+  enum { GROUP = QUANT_GROUP * DF_QBLOCK };
   v16 r = v16_set1(rms_factor(x, n, eps));
-  for (uint32_t i = 0; i < n; i += DF_QBLOCK, out += stride) {
-    v16 a = rms_apply(v16_load(x + i), r, v16_load(w + i));
-    v16 b = rms_apply(v16_load(x + i + 16), r, v16_load(w + i + 16));
-    if (tmp) {
-      v16_store(tmp + i, a);
-      v16_store(tmp + i + 16, b);
-    }
-    quantize_pair(a, b, out);
+  float own[GROUP] __attribute__((aligned(64)));
+  for (uint32_t at = 0; at < n; at += GROUP, out += QUANT_GROUP * stride) {
+    uint32_t len = n - at < GROUP ? n - at : GROUP;
+    float *y = tmp ? tmp + at : own;
+    for (uint32_t i = 0; i < len; i += 16) v16_store(y + i, rms_apply(v16_load(x + at + i), r, v16_load(w + at + i)));
+    quantize_group(y, len / DF_QBLOCK, out, stride);
+    if (n - at <= GROUP) break;
   }
 }
 
@@ -88,10 +109,13 @@ static void silu_mul(const float *g, const float *u, uint32_t n, float *out) {
 }
 
 static void silu_mul_quantize(const float *g, const float *u, uint32_t n, df_actq *out, size_t stride) {
-  for (uint32_t i = 0; i < n; i += DF_QBLOCK, out += stride) {
-    v16 a = silu_mul16(v16_load(g + i), v16_load(u + i));
-    v16 b = silu_mul16(v16_load(g + i + 16), v16_load(u + i + 16));
-    quantize_pair(a, b, out);
+  enum { GROUP = QUANT_GROUP * DF_QBLOCK };
+  float y[GROUP] __attribute__((aligned(64)));
+  for (uint32_t at = 0; at < n; at += GROUP, out += QUANT_GROUP * stride) {
+    uint32_t len = n - at < GROUP ? n - at : GROUP;
+    for (uint32_t i = 0; i < len; i += 16) v16_store(y + i, silu_mul16(v16_load(g + at + i), v16_load(u + at + i)));
+    quantize_group(y, len / DF_QBLOCK, out, stride);
+    if (n - at <= GROUP) break;
   }
 }
 
