@@ -1,0 +1,150 @@
+#include "cli/cli_stats.h"
+
+#include <unistd.h>
+
+double df_stats_prompt_speed(const df_stats *st) {
+  uint32_t n = st->prompt_tokens - st->cached_tokens;
+  return n > 0 && st->prefill_ms > 0 ? n * 1000.0 / st->prefill_ms : 0;
+}
+
+double df_stats_generation_speed(const df_stats *st) {
+  return st->steps > 0 && st->decode_ms > 0 ? st->new_tokens * 1000.0 / st->decode_ms : 0;
+}
+
+const char *df_finish_text(df_finish f) {
+  switch (f) {
+    case DF_FINISH_NONE: return "not finished";
+    case DF_FINISH_EOS: return "end of text";
+    case DF_FINISH_ID: return "stop token";
+    case DF_FINISH_STRING: return "stop text";
+    case DF_FINISH_LENGTH: return "token limit";
+    case DF_FINISH_CONTEXT: return "context full";
+    case DF_FINISH_CANCELLED: return "interrupted";
+  }
+  return "unknown";
+}
+
+void df_stats_bars(FILE *out, const df_stats *st, unsigned columns, const char *bar_on, const char *bar_off) {
+  if (st->drafted == 0) return;
+  unsigned width = columns > 60 ? 40 : columns > 34 ? columns - 20 : 14;
+  for (unsigned j = 0; j < DF_MAX_WIDTH; j++) {
+    if (st->drafted_at[j] == 0) continue;
+    char bar[160];
+    double share = (double)st->accepted_at[j] / st->drafted_at[j];
+    df_bar_format(bar, sizeof bar, share, width);
+    fprintf(out, "  slot %2u %5.1f %% %s%s%s\n", j + 1, share * 100, bar_on, bar, bar_off);
+  }
+}
+
+void df_stats_print(FILE *out, const df_term *t, const df_stats *st, df_finish finish, const char *note) {
+  const char *bold = df_term_err(t, DF_STYLE_BOLD), *off = df_term_err(t, DF_STYLE_RESET);
+  double pp = df_stats_prompt_speed(st), tg = df_stats_generation_speed(st);
+  fprintf(out, "%sprompt%s      %6u tokens", bold, off, st->prompt_tokens);
+  if (pp > 0) fprintf(out, "  %8.1f tok/s", pp);
+  if (st->cached_tokens) fprintf(out, "  %u cached", st->cached_tokens);
+  fprintf(out, "\n%sgeneration%s  %6u tokens", bold, off, st->new_tokens);
+  if (tg > 0) fprintf(out, "  %8.1f tok/s", tg);
+  fprintf(out, "  %s\n", df_finish_text(finish));
+  if (st->verify_steps) {
+    fprintf(out, "%sdrafting%s    accept length %.2f, %u of %u drafts accepted (%.1f %%), %u verify steps\n", bold, off,
+            df_stats_accept_length(st), st->accepted, st->drafted,
+            st->drafted ? 100.0 * st->accepted / st->drafted : 0.0, st->verify_steps);
+    df_stats_bars(out, st, df_term_columns(STDERR_FILENO), df_term_err(t, DF_STYLE_CYAN), off);
+  }
+  fprintf(out, "%stime%s        first token %.0f ms, prompt %.0f ms, generation %.0f ms%s%s\n", bold, off,
+          st->first_token_ms, st->prefill_ms, st->decode_ms, note ? ", " : "", note ? note : "");
+}
+
+void df_stats_line(FILE *out, const df_term *t, const df_stats *st, df_finish finish, uint32_t used, uint32_t n_ctx) {
+  fprintf(out, "%s[%u+%u tokens", df_term_err(t, DF_STYLE_DIM), st->prompt_tokens, st->new_tokens);
+  if (st->cached_tokens) fprintf(out, ", %u cached", st->cached_tokens);
+  double pp = df_stats_prompt_speed(st), tg = df_stats_generation_speed(st);
+  if (pp > 0) fprintf(out, ", prompt %.0f tok/s", pp);
+  if (tg > 0) fprintf(out, ", generation %.1f tok/s", tg);
+  if (st->verify_steps) fprintf(out, ", accept length %.2f", df_stats_accept_length(st));
+  fprintf(out, ", context %u/%u", used, n_ctx);
+  if (finish != DF_FINISH_EOS) fprintf(out, ", %s", df_finish_text(finish));
+  fprintf(out, "]%s\n", df_term_err(t, DF_STYLE_RESET));
+}
+
+void df_stats_add(df_stats *a, const df_stats *b) {
+  a->prompt_tokens += b->prompt_tokens;
+  a->cached_tokens += b->cached_tokens;
+  a->new_tokens += b->new_tokens;
+  a->steps += b->steps;
+  a->verify_steps += b->verify_steps;
+  a->drafted += b->drafted;
+  a->accepted += b->accepted;
+  for (unsigned j = 0; j < DF_MAX_WIDTH; j++) {
+    a->drafted_at[j] += b->drafted_at[j];
+    a->accepted_at[j] += b->accepted_at[j];
+  }
+  a->emitted_verify += b->emitted_verify;
+  a->prefill_ms += b->prefill_ms;
+  a->decode_ms += b->decode_ms;
+  a->draft_ms += b->draft_ms;
+  a->verify_ms += b->verify_ms;
+  a->inject_ms += b->inject_ms;
+  a->sample_ms += b->sample_ms;
+  a->first_token_ms += b->first_token_ms;
+  a->step_allocations += b->step_allocations;
+}
+
+static void member_u(df_json_out *w, const char *key, uint64_t v) {
+  df_json_out_key(w, key);
+  df_json_out_u64(w, v);
+}
+
+static void member_f(df_json_out *w, const char *key, double v) {
+  df_json_out_key(w, key);
+  df_json_out_f64(w, v);
+}
+
+static void timings_json(df_json_out *w, const df_stats *st) {
+  uint32_t prompt_n = st->prompt_tokens - st->cached_tokens;
+  df_json_out_key(w, "timings");
+  df_json_out_object(w);
+  member_u(w, "cache_n", st->cached_tokens);
+  member_u(w, "prompt_n", prompt_n);
+  member_f(w, "prompt_ms", st->prefill_ms);
+  member_f(w, "prompt_per_token_ms", prompt_n ? st->prefill_ms / prompt_n : 0);
+  member_f(w, "prompt_per_second", df_stats_prompt_speed(st));
+  member_u(w, "predicted_n", st->new_tokens);
+  member_f(w, "predicted_ms", st->decode_ms);
+  member_f(w, "predicted_per_token_ms", st->new_tokens ? st->decode_ms / st->new_tokens : 0);
+  member_f(w, "predicted_per_second", df_stats_generation_speed(st));
+  member_f(w, "first_token_ms", st->first_token_ms);
+  member_u(w, "steps", st->steps);
+  member_u(w, "draft_n", st->drafted);
+  member_u(w, "draft_n_accepted", st->accepted);
+  member_u(w, "verify_n", st->verify_steps);
+  member_f(w, "accept_length", df_stats_accept_length(st));
+  df_json_out_key(w, "accepted_per_pos");
+  df_json_out_array(w);
+  unsigned last = 0;
+  for (unsigned j = 0; j < DF_MAX_WIDTH; j++) {
+    if (st->drafted_at[j]) last = j + 1;
+  }
+  for (unsigned j = 0; j < last; j++)
+    df_json_out_f64(w, st->drafted_at[j] ? (double)st->accepted_at[j] / st->drafted_at[j] : 0);
+  df_json_out_close(w);
+  member_f(w, "draft_ms", st->draft_ms);
+  member_f(w, "verify_ms", st->verify_ms);
+  member_f(w, "inject_ms", st->inject_ms);
+  member_f(w, "sample_ms", st->sample_ms);
+  df_json_out_close(w);
+}
+
+void df_stats_json(df_json_out *w, const df_stats *st) {
+  df_json_out_key(w, "usage");
+  df_json_out_object(w);
+  member_u(w, "prompt_tokens", st->prompt_tokens);
+  member_u(w, "completion_tokens", st->new_tokens);
+  member_u(w, "total_tokens", (uint64_t)st->prompt_tokens + st->new_tokens);
+  df_json_out_key(w, "prompt_tokens_details");
+  df_json_out_object(w);
+  member_u(w, "cached_tokens", st->cached_tokens);
+  df_json_out_close(w);
+  df_json_out_close(w);
+  timings_json(w, st);
+}
