@@ -12,22 +12,33 @@
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 
+/* The library reports an allocation that fails inside a token as a syntax error, so we remember it ourselves. */
+static _Thread_local bool t_out_of_memory;
+
+static void *alloc_noting_failure(size_t n) {
+  void *p = df_alloc(n);
+  if (!p) t_out_of_memory = true;
+  return p;
+}
+
 /* All allocations go through base/mem.h, so they are counted and can be made to fail in tests. df_alloc hands out
  * malloc memory: values that a host program made with the library's defaults before can still be freed. */
-static void use_our_allocator(void) { json_set_alloc_funcs(df_alloc, df_free); }
+static void use_our_allocator(void) { json_set_alloc_funcs(alloc_noting_failure, df_free); }
 
 static const json_t *lib(const df_json *v) { return (const json_t *)(const void *)v; }
 static const df_json *ours(const json_t *v) { return (const df_json *)(const void *)v; }
 
-/* The library's own limit is 2048 levels of recursion, too much for a small thread stack. */
-static df_status check_depth(const char *p, size_t n, df_error *err) {
+/* What the library would let pass: 2048 levels of recursion, too much for a small thread stack, and zero bytes after
+ * the value. */
+static df_status check_text(const char *p, size_t n, df_error *err) {
   size_t depth = 0;
-  bool in_string = false;
+  bool in_string = false, escaped = false;
   for (size_t i = 0; i < n; i++) {
     char c = p[i];
+    if (c == '\0') return DF_FAIL(err, DF_ERR_FORMAT, "could not parse JSON: zero byte at offset %zu", i);
     if (in_string) {
-      if (c == '\\') i++;
-      in_string = c != '"';
+      in_string = c != '"' || escaped;
+      escaped = c == '\\' && !escaped;
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
@@ -42,19 +53,16 @@ static df_status check_depth(const char *p, size_t n, df_error *err) {
 
 df_status df_json_parse(const void *text, size_t n, df_json **out, df_error *err) {
   (void)pthread_once(&g_once, use_our_allocator);
-  DF_TRY(check_depth(text, n, err));
+  DF_TRY(check_text(text, n, err));
   const size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
   json_error_t e;
   memset(&e, 0, sizeof e);
+  t_out_of_memory = false;
   json_t *root = json_loadb(text, n, flags, &e);
-  if (!root && json_error_code(&e) == json_error_numeric_overflow)
+  if (!root && !t_out_of_memory && json_error_code(&e) == json_error_numeric_overflow)
     root = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &e);
-  if (!root) {
-    /* An allocation that fails in the middle leaves no text or its own code. */
-    if (e.text[0] == '\0' || json_error_code(&e) == json_error_out_of_memory)
-      return DF_FAIL(err, DF_ERR_MEMORY, "could not parse JSON: out of memory");
-    return DF_FAIL(err, DF_ERR_FORMAT, "could not parse JSON: line %d column %d: %s", e.line, e.column, e.text);
-  }
+  if (!root && t_out_of_memory) return DF_FAIL(err, DF_ERR_MEMORY, "could not parse JSON: out of memory");
+  if (!root) return DF_FAIL(err, DF_ERR_FORMAT, "could not parse JSON: line %d column %d: %s", e.line, e.column, e.text);
   *out = (df_json *)(void *)root;
   return DF_OK;
 }
