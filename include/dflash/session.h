@@ -47,15 +47,17 @@ DF_API uint32_t df_session_n_ctx(const df_session *s);
 DF_API uint32_t df_session_n_cached(const df_session *s); /* tokens whose KV is valid */
 
 typedef enum df_finish {
-  DF_FINISH_NONE,
-  DF_FINISH_EOS,       /* an end token of the model */
-  DF_FINISH_STOP,      /* a stop string */
-  DF_FINISH_LENGTH,    /* max_tokens */
-  DF_FINISH_CONTEXT,   /* the KV cache is full */
-  DF_FINISH_CANCELLED  /* the callback or the cancel flag */
+  DF_FINISH_NONE,     /* goes on */
+  DF_FINISH_EOS,      /* an end token of the model */
+  DF_FINISH_ID,       /* a stop token of the request */
+  DF_FINISH_STRING,   /* a stop string */
+  DF_FINISH_LENGTH,   /* max_tokens */
+  DF_FINISH_CONTEXT,  /* the KV cache is full */
+  DF_FINISH_CANCELLED /* the callback or the cancel flag */
 } df_finish;
 
-DF_API const char *df_finish_name(df_finish f); /* "stop", "length", ... as OpenAI clients expect */
+/* "stop", "length", "cancelled" or "": the word clients see. */
+DF_API const char *df_finish_name(df_finish f);
 
 /* A piece of output. text is complete UTF-8 (may be empty while bytes are held back); ids are the tokens of this
  * step that are kept, n_ids may be 0 for a final flush. Pointers are valid during the call only. */

@@ -20,8 +20,9 @@ void df_error_hint(df_error *err, const char *fmt, ...) DF_PRINTF(2, 3);
 /* Puts context in front: "<prefix>: <old message>". */
 void df_error_prefix(df_error *err, const char *fmt, ...) DF_PRINTF(2, 3);
 
-/* return DF_FAIL(err, DF_ERR_FORMAT, "could not read \"%s\": ...", path); */
-#define DF_FAIL(err, code, ...) df_error_set((err), (code), __FILE__, __LINE__, __VA_ARGS__)
+/* The value is the code itself, so that compilers see that a failing path never reaches the code behind DF_TRY.
+ * return DF_FAIL(err, DF_ERR_FORMAT, "could not read \"%s\": ...", path); */
+#define DF_FAIL(err, code, ...) ((void)df_error_set((err), (code), __FILE__, __LINE__, __VA_ARGS__), (code))
 
 /* Returns from the calling function when expr fails; for functions with nothing to release. */
 #define DF_TRY(expr)                     \

@@ -52,7 +52,9 @@ void df_program_free(df_program *p) {
   df_free(p);
 }
 
-void df_program_clear(df_program *p) {
+void df_program_clear(df_program *p, uint32_t max_rows, uint32_t max_seqs) {
+  p->max_rows = max_rows;
+  p->max_seqs = max_seqs;
   p->n_ops = 0;
   p->arena_used = 0;
 }

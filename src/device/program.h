@@ -60,10 +60,11 @@ typedef struct df_op_norm {
   float eps;
 } df_op_norm;
 
-/* out.q row r = quantize(x row r), x leading dimension out.k */
+/* out.q row r = quantize(x row (row_map ? row_map[r] : r)), x leading dimension out.k */
 typedef struct df_op_quantize {
   const float *x;
   const uint32_t *n_rows;
+  const uint32_t *row_map;
   df_act out;
 } df_op_quantize;
 
@@ -118,13 +119,14 @@ typedef struct df_op_rope_kv {
   uint32_t n_heads, n_kv, head_dim;
 } df_op_rope_kv;
 
-/* dst[r * ld + i] = x[r * k + i]: the residual stream after a tapped layer */
+/* dst[r * ld + i] = x[(row_map ? row_map[r] : r) * k + i]: the residual stream after a tapped layer, or gathered rows */
 typedef struct df_op_tap {
   const float *x;
   float *dst;
   size_t ld;
   uint32_t k;
   const uint32_t *n_rows;
+  const uint32_t *row_map;
 } df_op_tap;
 
 /* All attention ops. out rows are the rows of the batch. */
@@ -167,8 +169,9 @@ typedef struct df_program df_program;
 /* max_rows and max_seqs bound the live counts of every later run and decide how ops split. */
 df_status df_program_create(uint32_t max_rows, uint32_t max_seqs, uint32_t n_workers, df_program **out, df_error *err) DF_CHECK;
 void df_program_free(df_program *p);
-/* Forgets all ops, keeps the memory: eager execution emits into the same program every step. */
-void df_program_clear(df_program *p);
+/* Forgets all ops, keeps the memory, sets new bounds: eager execution emits into the same program every step. The
+ * executor must be quiet (df_cpu_quiesce): late workers may still read the old list. */
+void df_program_clear(df_program *p, uint32_t max_rows, uint32_t max_seqs);
 uint32_t df_program_max_rows(const df_program *p);
 uint32_t df_program_max_seqs(const df_program *p);
 uint32_t df_program_n_workers(const df_program *p);

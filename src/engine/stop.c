@@ -172,7 +172,7 @@ df_status df_stop_flush(df_stop *s, df_buf *out, df_error *err) {
   return DF_OK;
 }
 
-const char *df_finish_reason(df_finish f) {
+const char *df_finish_name(df_finish f) {
   switch (f) {
     case DF_FINISH_NONE: return "";
     case DF_FINISH_EOS:
@@ -180,6 +180,7 @@ const char *df_finish_reason(df_finish f) {
     case DF_FINISH_STRING: return "stop";
     case DF_FINISH_LENGTH:
     case DF_FINISH_CONTEXT: return "length";
+    case DF_FINISH_CANCELLED: return "cancelled";
   }
   return "";
 }

@@ -42,20 +42,25 @@ static void undo(df_buf *out, size_t len) {
   if (out->data) out->data[len] = '\0';
 }
 
-df_status df_detok_push(df_detok *d, int32_t id, df_buf *out, df_error *err) {
-  const char *p;
-  size_t n, before = out->len;
-  if (!df_tokenizer_piece(d->tok, id, &p, &n))
-    return DF_FAIL(err, DF_ERR_ARGUMENT, "could not decode token %d: the vocabulary has %u", (int)id,
-                   df_tokenizer_size(d->tok));
-  if (!d->show_special && df_tokenizer_is_special(d->tok, id)) return DF_OK;
-  df_detok saved = *d;
-  df_status s = put_bytes(d, p, n, out, err);
+df_status df_detok_push_bytes(df_detok *d, const char *p, size_t n, df_buf *out, df_error *err) {
+  const size_t before = out->len;
+  const df_detok saved = *d;
+  const df_status s = put_bytes(d, p, n, out, err);
   if (s != DF_OK) {
     *d = saved;
     undo(out, before);
   }
   return s;
+}
+
+df_status df_detok_push(df_detok *d, int32_t id, df_buf *out, df_error *err) {
+  const char *p;
+  size_t n;
+  if (!df_tokenizer_piece(d->tok, id, &p, &n))
+    return DF_FAIL(err, DF_ERR_ARGUMENT, "could not decode token %d: the vocabulary has %u", (int)id,
+                   df_tokenizer_size(d->tok));
+  if (!d->show_special && df_tokenizer_is_special(d->tok, id)) return DF_OK;
+  return df_detok_push_bytes(d, p, n, out, err);
 }
 
 df_status df_detok_flush(df_detok *d, df_buf *out, df_error *err) {

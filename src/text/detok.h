@@ -30,6 +30,9 @@ static inline void df_detok_init(df_detok *d, const df_tokenizer *tok, bool show
  * failure both d and out->len are as before. */
 df_status df_detok_push(df_detok *d, int32_t id, df_buf *out, df_error *err) DF_CHECK;
 
+/* The same for n bytes that were already taken from tokens (a stop filter between tokens and text). */
+df_status df_detok_push_bytes(df_detok *d, const char *p, size_t n, df_buf *out, df_error *err) DF_CHECK;
+
 /* End of text: appends one U+FFFD if a character is incomplete, and forgets it. Errors as above. */
 df_status df_detok_flush(df_detok *d, df_buf *out, df_error *err) DF_CHECK;
 

@@ -341,12 +341,12 @@ static void test_stop_init__refuses_bad_strings_and_survives_no_memory(void **st
 
 static void test_finish_reason__words(void **state) {
   (void)state;
-  assert_string_equal(df_finish_reason(DF_FINISH_NONE), "");
-  assert_string_equal(df_finish_reason(DF_FINISH_EOS), "stop");
-  assert_string_equal(df_finish_reason(DF_FINISH_ID), "stop");
-  assert_string_equal(df_finish_reason(DF_FINISH_STRING), "stop");
-  assert_string_equal(df_finish_reason(DF_FINISH_LENGTH), "length");
-  assert_string_equal(df_finish_reason(DF_FINISH_CONTEXT), "length");
+  assert_string_equal(df_finish_name(DF_FINISH_NONE), "");
+  assert_string_equal(df_finish_name(DF_FINISH_EOS), "stop");
+  assert_string_equal(df_finish_name(DF_FINISH_ID), "stop");
+  assert_string_equal(df_finish_name(DF_FINISH_STRING), "stop");
+  assert_string_equal(df_finish_name(DF_FINISH_LENGTH), "length");
+  assert_string_equal(df_finish_name(DF_FINISH_CONTEXT), "length");
 }
 
 int main(void) {

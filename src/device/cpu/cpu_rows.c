@@ -51,7 +51,7 @@ void df_run_quantize(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, ui
   for (uint32_t r = rr.r0; r < rr.r1; r++) {
     size_t stride;
     df_actq *q = df_act_row(&a->out, r, n, &stride);
-    ctx->k->quantize(a->x + (size_t)r * a->out.k, a->out.k, q, stride);
+    ctx->k->quantize(a->x + (size_t)(a->row_map ? a->row_map[r] : r) * a->out.k, a->out.k, q, stride);
   }
 }
 
@@ -87,7 +87,7 @@ void df_run_tap(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_
   const df_op_tap *a = args;
   const row_range rr = rows_of(chunk, *a->n_rows);
   for (uint32_t r = rr.r0; r < rr.r1; r++)
-    memcpy(a->dst + r * a->ld, a->x + (size_t)r * a->k, a->k * sizeof(float));
+    memcpy(a->dst + r * a->ld, a->x + (size_t)(a->row_map ? a->row_map[r] : r) * a->k, a->k * sizeof(float));
 }
 
 void df_run_argmax(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {

@@ -1,0 +1,206 @@
+#include "draft/drafter.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+
+enum { ARGMAX_SEGMENTS = 4, MAX_LAYERS_FUSED = DF_LINEAR_PARTS / 2 };
+
+static size_t act_bytes(uint32_t rows, uint32_t k) {
+  const size_t padded = df_round_up(rows, DF_TILE_ROWS);
+  return df_round_up(padded * k * sizeof(float), 64) + padded * (k / DF_QBLOCK) * sizeof(df_actq);
+}
+
+static uint8_t *place_act(df_act *a, uint8_t *at, uint32_t rows, uint32_t k) {
+  const size_t padded = df_round_up(rows, DF_TILE_ROWS);
+  *a = (df_act){.f = (float *)(void *)at, .k = k};
+  at += df_round_up(padded * k * sizeof(float), 64);
+  a->q = (df_actq *)(void *)at;
+  return at + padded * (k / DF_QBLOCK) * sizeof(df_actq);
+}
+
+static df_status init_inject_memory(df_drafter *r, uint32_t rows, df_error *err) {
+  const df_config *c = &r->d->cfg;
+  const uint32_t tap_k = c->n_taps * c->hidden;
+  r->kv_ld = (size_t)c->n_kv_heads * c->head_dim;
+  const size_t fused = df_round_up((size_t)rows * c->hidden * sizeof(float), 64);
+  const size_t kv = (size_t)rows * c->n_layers * 2 * r->kv_ld * sizeof(float);
+  r->block_bytes = act_bytes(rows, tap_k) + act_bytes(rows, c->hidden) + fused + kv;
+  r->block = df_pages_alloc(r->block_bytes);
+  if (!r->block) return DF_OOM(err, "draft activations", r->block_bytes);
+  uint8_t *at = place_act(&r->taps, r->block, rows, tap_k);
+  at = place_act(&r->feature, at, rows, c->hidden);
+  r->fused = (float *)(void *)at;
+  r->kv_rows = (float *)(void *)(at + fused);
+  return DF_OK;
+}
+
+static df_status init_all(df_drafter *r, uint32_t max_width, bool graphs, df_error *err) {
+  const df_config *c = &r->d->cfg;
+  const df_target_params *tp = &r->target->p;
+  const df_model *m = r->d->target;
+  const uint32_t rows = tp->max_seqs * max_width;
+  const df_workspace_shape ws = {.max_rows = rows, .max_out = rows, .hidden = c->hidden, .n_heads = c->n_heads,
+                                 .n_kv = c->n_kv_heads, .head_dim = c->head_dim, .ffn = c->ffn, .vocab = m->cfg.vocab,
+                                 .segments = ARGMAX_SEGMENTS};
+  const uint32_t max_pages = (tp->max_positions + DF_KV_PAGE - 1) / DF_KV_PAGE;
+  DF_TRY(df_workspace_init(&r->ws, &ws, err));
+  DF_TRY(df_batch_init(&r->batch, rows, tp->max_seqs, max_pages, err));
+  DF_TRY(df_batch_init(&r->inject_batch, tp->max_rows, tp->max_seqs, max_pages, err));
+  DF_TRY(df_rope_init(&r->rope, c, NULL, tp->max_positions, err));
+  DF_TRY(df_kv_store_init(&r->kv, tp->kv, c->n_layers, c->n_kv_heads, c->head_dim, tp->n_pages, err));
+  DF_TRY(init_inject_memory(r, tp->max_rows, err));
+  const df_attn_shape shape = {c->n_heads, c->n_kv_heads, c->head_dim, tp->max_positions, df_pool_threads(m->pool)};
+  DF_TRY(df_attn_flash_create(&shape, &r->attn, err));
+  DF_TRY(r->attn->ops->graph_init(r->attn, tp->max_seqs, rows, err));
+  return df_runner_init(&r->runner, m->cpu, r->attn, graphs, err);
+}
+
+df_status df_drafter_init(df_drafter *r, df_draft *d, df_target *target, uint32_t max_width, bool graphs, df_error *err) {
+  *r = (df_drafter){.d = d, .target = target};
+  const df_status s = init_all(r, max_width, graphs, err);
+  if (s != DF_OK) df_drafter_release(r);
+  return s;
+}
+
+void df_drafter_release(df_drafter *r) {
+  df_runner_release(&r->runner);
+  df_attn_free(r->attn);
+  df_pages_free(r->block, r->block_bytes);
+  df_kv_store_release(&r->kv);
+  df_rope_release(&r->rope);
+  df_batch_release(&r->inject_batch);
+  df_batch_release(&r->batch);
+  df_workspace_release(&r->ws);
+  *r = (df_drafter){0};
+}
+
+/* ---- injection ------------------------------------------------------------------------------------------ */
+
+/* All layers' K and V projections of the feature in as few products as the op takes. */
+static df_status emit_inject_kv(df_drafter *r, df_program *p, df_act in, df_error *err) {
+  const df_config *c = &r->d->cfg;
+  const size_t ld = c->n_layers * 2 * r->kv_ld;
+  for (uint32_t l0 = 0; l0 < c->n_layers; l0 += MAX_LAYERS_FUSED) {
+    const uint32_t l1 = DF_MIN(l0 + MAX_LAYERS_FUSED, c->n_layers);
+    df_op_linear op = {.x = in, .n_rows = &r->inject_batch.n_rows, .n_parts = 2 * (l1 - l0)};
+    for (uint32_t l = l0; l < l1; l++) {
+      const df_layer *w = &r->d->layers[l];
+      float *k = r->kv_rows + (size_t)l * 2 * r->kv_ld;
+      op.part[2 * (l - l0)] = (df_linear_part){&w->k, w->k_bias, k, ld};
+      op.part[2 * (l - l0) + 1] = (df_linear_part){&w->v, w->v_bias, k + r->kv_ld, ld};
+    }
+    DF_TRY(df_emit_linear(p, &op, err));
+  }
+  for (uint32_t l = 0; l < c->n_layers; l++) {
+    float *k = r->kv_rows + (size_t)l * 2 * r->kv_ld;
+    const df_op_rope_kv rope = {.k = k, .v = k + r->kv_ld, .k_ld = ld, .v_ld = ld, .k_norm = r->d->layers[l].k_norm,
+                                .eps = c->rms_eps, .cos = r->rope.cos, .sin = r->rope.sin, .pos = r->inject_batch.pos,
+                                .slot = r->inject_batch.slot, .n_rows = &r->inject_batch.n_rows,
+                                .kv = df_kv_store_layer(&r->kv, l), .n_heads = c->n_heads, .n_kv = c->n_kv_heads,
+                                .head_dim = c->head_dim};
+    DF_TRY(df_emit_rope_kv(p, &rope, err));
+  }
+  return DF_OK;
+}
+
+static df_status emit_inject(void *ctx, df_program *p, const df_graph_key *key, df_error *err) {
+  (void)key;
+  df_drafter *r = ctx;
+  const df_draft *d = r->d;
+  const df_batch *b = &r->inject_batch;
+  const df_weights *const fc[] = {&d->fc};
+  const df_act in = df_act_for(r->taps, fc, 1);
+  if (in.q) {
+    const df_op_quantize q = {r->target->taps, &b->n_rows, b->out_row, in};
+    DF_TRY(df_emit_quantize(p, &q, err));
+  } else {
+    const df_op_tap g = {r->target->taps, in.f, in.k, in.k, &b->n_rows, b->out_row};
+    DF_TRY(df_emit_tap(p, &g, err));
+  }
+  df_op_linear fuse = {.x = in, .n_rows = &b->n_rows, .n_parts = 1};
+  fuse.part[0] = (df_linear_part){&d->fc, NULL, r->fused, d->cfg.hidden};
+  DF_TRY(df_emit_linear(p, &fuse, err));
+  const df_weights *readers[2 * DF_LIMIT_LAYERS];
+  for (uint32_t l = 0; l < d->cfg.n_layers; l++) {
+    readers[2 * l] = &d->layers[l].k;
+    readers[2 * l + 1] = &d->layers[l].v;
+  }
+  const df_act feature = df_act_for(r->feature, readers, 2 * d->cfg.n_layers);
+  const df_op_norm norm = {r->fused, d->hidden_norm, &b->n_rows, NULL, feature, d->cfg.rms_eps};
+  DF_TRY(df_emit_norm(p, &norm, err));
+  return emit_inject_kv(r, p, feature, err);
+}
+
+/* A step injects up to a block of rows, a prefill up to a whole pass: two programs serve all. */
+static df_graph_key inject_key(const df_drafter *r, uint32_t n) {
+  const uint32_t all = r->inject_batch.max_rows;
+  return (df_graph_key){.mode = DF_MODE_EXTEND, .seqs = 1, .rows = n <= DF_TILE_ROWS && DF_TILE_ROWS < all ? DF_TILE_ROWS : all,
+                        .kv = r->kv.type, .tail = DF_TAIL_NONE, .executor = r->attn};
+}
+
+df_status df_drafter_inject(df_drafter *r, const df_kv_seq *seq, uint32_t row0, uint32_t n, uint32_t first, df_error *err) {
+  df_batch *b = &r->inject_batch;
+  b->n_rows = n;
+  b->n_seqs = 1;
+  for (uint32_t i = 0; i < n; i++) {
+    b->out_row[i] = row0 + i;
+    b->pos[i] = first + i;
+    b->slot[i] = df_kv_slot(seq, first + i);
+  }
+  const df_graph_key key = inject_key(r, n);
+  return df_runner_run(&r->runner, &key, b, key.rows, 1, emit_inject, r, err);
+}
+
+/* ---- block ----------------------------------------------------------------------------------------------- */
+
+static df_status emit_block(void *ctx, df_program *p, const df_graph_key *key, df_error *err) {
+  df_drafter *r = ctx;
+  df_draft *d = r->d;
+  const df_config *c = &d->cfg;
+  const df_op_embed embed = {&d->target->embed, r->batch.ids, &r->batch.n_rows, r->ws.x, c->embedding_scale};
+  DF_TRY(df_emit_embed(p, &embed, err));
+  for (uint32_t l = 0; l < c->n_layers; l++) {
+    const df_layer_pass lp = {.program = p, .batch = &r->batch, .ws = &r->ws, .rope = &r->rope, .cfg = c, .attn = r->attn,
+                              .attn_pass = {p, &r->batch, key->mode, DF_MASK_NONE},
+                              .kv = df_kv_store_layer(&r->kv, l), .layer = l, .causal = c->causal[l],
+                              .window = c->sliding[l] ? c->sliding_window : 0};
+    DF_TRY(df_layer_emit(&d->layers[l], &lp, err));
+  }
+  const df_weights *head = d->sub_head.n ? &d->sub_head : &d->target->head;
+  const df_act in = df_act_for(r->ws.tail, &head, 1);
+  const df_op_norm norm = {r->ws.x, d->final_norm, &r->batch.n_out, r->batch.out_row, in, c->rms_eps};
+  DF_TRY(df_emit_norm(p, &norm, err));
+  return df_model_emit_head(p, head, in, &r->batch.n_out, &r->ws, true, err);
+}
+
+static df_graph_key block_key(const df_drafter *r, uint32_t width) {
+  return (df_graph_key){.mode = DF_MODE_DRAFT_BLOCK, .seqs = 1, .rows = width, .kv = r->kv.type, .tail = DF_TAIL_ARGMAX,
+                        .executor = r->attn};
+}
+
+df_status df_drafter_prepare(df_drafter *r, uint32_t width, df_error *err) {
+  const df_graph_key inject = inject_key(r, 1), block = block_key(r, width);
+  DF_TRY(df_runner_prepare(&r->runner, &inject, inject.rows, 1, emit_inject, r, err));
+  return df_runner_prepare(&r->runner, &block, width, 1, emit_block, r, err);
+}
+
+df_status df_drafter_draft(df_drafter *r, const df_kv_seq *seq, int32_t anchor, uint32_t n, uint32_t width, int32_t *drafted,
+                           df_error *err) {
+  df_batch *b = &r->batch;
+  int32_t ids[DF_TILE_ROWS];
+  if (width < 2 || width > DF_TILE_ROWS) return DF_FAIL(err, DF_ERR_ARGUMENT, "a draft block of %u rows is outside 2..%d", width, DF_TILE_ROWS);
+  ids[0] = anchor;
+  for (uint32_t i = 1; i < width; i++) ids[i] = (int32_t)r->d->cfg.mask_token_id;
+  df_batch_fill_one(b, seq, ids, width, n, true);
+  b->n_out = width - 1; /* the anchor's own output is not used */
+  for (uint32_t i = 0; i < b->n_out; i++) b->out_row[i] = i + 1;
+  const df_graph_key key = block_key(r, width);
+  DF_TRY(df_runner_run(&r->runner, &key, b, width, 1, emit_block, r, err));
+  for (uint32_t i = 0; i + 1 < width; i++) {
+    const int32_t best = df_workspace_best(&r->ws, i);
+    drafted[i] = r->d->sub_head.n ? r->d->sub_ids[best] : best;
+  }
+  return DF_OK;
+}

@@ -1,0 +1,49 @@
+/*
+ * draft/drafter.h - a draft at work beside its target: draft KV on the same slots, injection, block passes.
+ *
+ * Invariant between steps: draft KV is valid for exactly the positions whose target KV is valid. The K and V of block
+ * rows are written to the reserved slots behind them and overwritten by the next injection.
+ *
+ * Ownership: owns its memory and attention backend, borrows draft and target. Threads: one owner.
+ */
+#ifndef DF_DRAFT_DRAFTER_H
+#define DF_DRAFT_DRAFTER_H
+
+#include "draft/draft.h"
+#include "model/target.h"
+
+typedef struct df_drafter {
+  df_draft *d;
+  df_target *target;
+  df_batch inject_batch; /* rows whose features go into draft KV */
+  df_batch batch;        /* block rows */
+  df_workspace ws;
+  df_rope rope;
+  df_kv_store kv;
+  df_attn *attn;
+  df_runner runner;
+  df_act taps;     /* [max_rows] n_taps * hidden: gathered rows, as fc reads them */
+  float *fused;    /* [max_rows][hidden] */
+  df_act feature;  /* [max_rows] hidden: normalised */
+  float *kv_rows;  /* [max_rows][n_layers * 2 * kv_ld] */
+  size_t kv_ld;    /* n_kv * head_dim */
+  void *block;
+  size_t block_bytes;
+} df_drafter;
+
+/* max_width: rows of a block, anchor included, at least 2. */
+df_status df_drafter_init(df_drafter *r, df_draft *d, df_target *target, uint32_t max_width, bool graphs, df_error *err) DF_CHECK;
+void df_drafter_release(df_drafter *r);
+
+/* Injects rows row0 .. row0+n-1 of the target's last pass at positions first .. of one sequence. */
+df_status df_drafter_inject(df_drafter *r, const df_kv_seq *seq, uint32_t row0, uint32_t n, uint32_t first, df_error *err) DF_CHECK;
+
+/* Runs a block of `width` rows for one sequence: row 0 is the anchor at position n, the others are mask tokens. Writes
+ * width - 1 drafted tokens. Slots n .. n+width-1 must be reserved. */
+df_status df_drafter_draft(df_drafter *r, const df_kv_seq *seq, int32_t anchor, uint32_t n, uint32_t width, int32_t *drafted,
+                           df_error *err) DF_CHECK;
+
+/* Records the block pass of `width` rows and the injection of up to 16 rows, so that no later step allocates. */
+df_status df_drafter_prepare(df_drafter *r, uint32_t width, df_error *err) DF_CHECK;
+
+#endif

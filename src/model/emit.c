@@ -1,0 +1,54 @@
+/* The target's pass as ops: embedding, layers with taps, output tail. */
+#include "base/size.h"
+#include "model/model.h"
+
+static df_status emit_taps(const df_decoder_pass *p, uint32_t layer, uint32_t hidden, df_error *err) {
+  for (uint32_t t = 0; t < p->n_taps; t++) {
+    if (p->taps[t] != layer) continue;
+    const df_op_tap op = {p->ws->x, p->tap_out + (size_t)t * hidden, (size_t)p->n_taps * hidden, hidden, &p->batch->n_rows, NULL};
+    DF_TRY(df_emit_tap(p->program, &op, err));
+  }
+  return DF_OK;
+}
+
+df_status df_model_emit_head(df_program *p, const df_weights *head, df_act in, const uint32_t *n_rows, df_workspace *ws,
+                             bool argmax, df_error *err) {
+  df_op_linear op = {.x = in, .n_rows = n_rows, .n_parts = 1};
+  op.part[0] = (df_linear_part){head, NULL, ws->logits, ws->logits_ld};
+  DF_TRY(df_emit_linear(p, &op, err));
+  if (!argmax) return DF_OK;
+  const df_op_argmax am = {ws->logits, ws->logits_ld, head->n, ws->segments, n_rows, ws->best, ws->best_id};
+  return df_emit_argmax(p, &am, err);
+}
+
+static df_status emit_tail(const df_model *m, const df_decoder_pass *p, df_error *err) {
+  const df_weights *const head[] = {&m->head};
+  const df_act in = df_act_for(p->ws->tail, head, 1);
+  const df_op_norm norm = {p->ws->x, m->final_norm, &p->batch->n_out, p->batch->out_row, in, m->cfg.rms_eps};
+  DF_TRY(df_emit_norm(p->program, &norm, err));
+  return df_model_emit_head(p->program, &m->head, in, &p->batch->n_out, p->ws, p->argmax, err);
+}
+
+df_status df_model_emit(const df_model *m, const df_decoder_pass *p, df_error *err) {
+  const df_config *c = &m->cfg;
+  const df_op_embed embed = {&m->embed, p->batch->ids, &p->batch->n_rows, p->ws->x, 1.0f};
+  DF_TRY(df_emit_embed(p->program, &embed, err));
+  for (uint32_t i = 0; i < c->n_layers; i++) {
+    const df_layer_pass lp = {.program = p->program, .batch = p->batch, .ws = p->ws, .rope = p->rope, .cfg = c,
+                              .attn = p->attn, .attn_pass = {p->program, p->batch, p->mode, p->mask},
+                              .kv = df_kv_store_layer(p->kv, i), .layer = i, .causal = true,
+                              .window = c->sliding[i] ? c->sliding_window : 0};
+    DF_TRY(df_layer_emit(&m->layers[i], &lp, err));
+    DF_TRY(emit_taps(p, i, c->hidden, err));
+  }
+  return p->logits ? emit_tail(m, p, err) : DF_OK;
+}
+
+int32_t df_workspace_best(const df_workspace *ws, uint32_t r) {
+  const float *best = ws->best + (size_t)r * ws->segments;
+  const uint32_t *id = ws->best_id + (size_t)r * ws->segments;
+  uint32_t b = 0;
+  for (uint32_t s = 1; s < ws->segments; s++)
+    if (best[s] > best[b]) b = s;
+  return (int32_t)id[b];
+}

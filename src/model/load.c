@@ -1,0 +1,219 @@
+#include "model/load.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+
+enum { STRIPS_PER_TASK = 32 };
+
+typedef struct matrix_req {
+  df_tensor_view view;
+  df_weights *dst;
+  df_weights w; /* data is an offset until the block exists */
+  uint32_t *row_of;
+  size_t row_bytes;
+  size_t offset;
+} matrix_req;
+
+typedef struct vector_req {
+  df_tensor_view view;
+  float **dst;
+  uint32_t n;
+  uint32_t *row_of;
+  size_t offset;
+} vector_req;
+
+struct df_loader {
+  const df_source *src;
+  df_pool *pool;
+  bool exact;
+  matrix_req *m;
+  size_t n_m, cap_m;
+  vector_req *v;
+  size_t n_v, cap_v;
+  size_t bytes;
+};
+
+df_status df_loader_create(const df_source *src, df_pool *pool, bool exact, df_loader **out, df_error *err) {
+  df_loader *l = df_calloc(1, sizeof *l);
+  if (!l) return DF_OOM(err, "the weight loader", sizeof *l);
+  l->src = src;
+  l->pool = pool;
+  l->exact = exact;
+  *out = l;
+  return DF_OK;
+}
+
+void df_loader_free(df_loader *l) {
+  if (!l) return;
+  for (size_t i = 0; i < l->n_m; i++) df_free(l->m[i].row_of);
+  for (size_t i = 0; i < l->n_v; i++) df_free(l->v[i].row_of);
+  df_free(l->m);
+  df_free(l->v);
+  df_free(l);
+}
+
+static df_status grow(void **array, size_t *cap, size_t n, size_t item, df_error *err) {
+  if (n < *cap) return DF_OK;
+  const size_t c = *cap ? *cap * 2 : 64;
+  void *p = df_realloc(*array, c * item);
+  if (!p) return DF_OOM(err, "the weight list", c * item);
+  *array = p;
+  *cap = c;
+  return DF_OK;
+}
+
+static df_status copy_rows(const uint32_t *row_of, uint32_t n, uint32_t **out, df_error *err) {
+  *out = NULL;
+  if (!row_of) return DF_OK;
+  uint32_t *p = df_alloc((size_t)n * sizeof *p);
+  if (!p) return DF_OOM(err, "a row map", (size_t)n * sizeof *p);
+  memcpy(p, row_of, (size_t)n * sizeof *p);
+  *out = p;
+  return DF_OK;
+}
+
+static df_status reserve(df_loader *l, size_t bytes, size_t *offset, df_error *err) {
+  size_t end;
+  if (!df_add_size(l->bytes, bytes, &end) || end > SIZE_MAX / 2)
+    return DF_FAIL(err, DF_ERR_LIMIT, "the packed weights overflow memory");
+  *offset = l->bytes;
+  l->bytes = df_round_up(end, 64);
+  return DF_OK;
+}
+
+static df_status find(const df_loader *l, const char *name, df_tensor_view *out, df_error *err) {
+  DF_TRY(df_source_get(l->src, name, out, err));
+  if (!df_dtype_name(out->dtype))
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "tensor \"%s\" has the unsupported type %d", name, out->dtype);
+  return DF_OK;
+}
+
+df_status df_loader_matrix(df_loader *l, const char *name, uint32_t n, uint32_t k, const uint32_t *row_of, df_weights *dst,
+                           df_error *err) {
+  matrix_req r = {.dst = dst};
+  DF_TRY(find(l, name, &r.view, err));
+  const df_tensor_view *t = &r.view;
+  if (t->n_dims != 2 || t->dims[0] != k || (row_of ? t->dims[1] < n : t->dims[1] != n))
+    return DF_FAIL(err, DF_ERR_FORMAT, "tensor \"%s\" is %llu x %llu, expected %u x %u", name,
+                   (unsigned long long)t->dims[1], (unsigned long long)(t->n_dims ? t->dims[0] : 0), n, k);
+  uint32_t values, block;
+  if (!df_dtype_block(t->dtype, &values, &block) || k % values)
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "tensor \"%s\": rows of %u values do not fit type %s", name, k, df_dtype_name(t->dtype));
+  r.row_bytes = (size_t)(k / values) * block;
+  const df_pack pack = l->exact ? DF_PACK_F32 : df_pack_of((df_dtype)t->dtype);
+  r.w = (df_weights){.pack = pack, .n = n, .k = k};
+  size_t bytes;
+  if (!df_pack_strip_bytes(pack, k, &r.w.strip_bytes) || !df_mul_size(r.w.strip_bytes, df_strips(n), &bytes))
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "tensor \"%s\" (%u x %u) cannot be packed", name, n, k);
+  DF_TRY(reserve(l, bytes, &r.offset, err));
+  DF_TRY(grow((void **)&l->m, &l->cap_m, l->n_m, sizeof *l->m, err));
+  DF_TRY(copy_rows(row_of, n, &r.row_of, err));
+  l->m[l->n_m++] = r;
+  return DF_OK;
+}
+
+df_status df_loader_vector_rows(df_loader *l, const char *name, uint32_t n, const uint32_t *row_of, bool required,
+                                float **dst, df_error *err) {
+  *dst = NULL;
+  df_tensor_view probe;
+  if (!required && !df_source_find(l->src, name, &probe)) return DF_OK;
+  vector_req r = {.dst = dst, .n = n};
+  DF_TRY(find(l, name, &r.view, err));
+  uint64_t count = 1;
+  for (uint32_t i = 0; i < r.view.n_dims; i++) count *= r.view.dims[i];
+  if (count != n)
+    return DF_FAIL(err, DF_ERR_FORMAT, "tensor \"%s\" has %llu values, expected %u", name, (unsigned long long)count, n);
+  if (r.view.dtype != DF_F32 && r.view.dtype != DF_F16 && r.view.dtype != DF_BF16)
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "tensor \"%s\" has type %s, expected a float type", name, df_dtype_name(r.view.dtype));
+  DF_TRY(reserve(l, (size_t)n * sizeof(float), &r.offset, err));
+  DF_TRY(grow((void **)&l->v, &l->cap_v, l->n_v, sizeof *l->v, err));
+  DF_TRY(copy_rows(row_of, n, &r.row_of, err));
+  l->v[l->n_v++] = r;
+  return DF_OK;
+}
+
+df_status df_loader_vector(df_loader *l, const char *name, uint32_t n, bool required, float **dst, df_error *err) {
+  return df_loader_vector_rows(l, name, n, NULL, required, dst, err);
+}
+
+typedef struct pack_job {
+  const matrix_req *r;
+  bool exact;
+  float *rows; /* exact: [worker][16][k] */
+} pack_job;
+
+/* Widening to float32 goes strip by strip through a worker's 16 rows. */
+static void pack_exact(const pack_job *j, uint32_t s, float *rows) {
+  const matrix_req *r = j->r;
+  const uint32_t k = r->w.k, o0 = s * DF_LANES, n = DF_MIN(r->w.n - o0, (uint32_t)DF_LANES);
+  for (uint32_t i = 0; i < n; i++) {
+    const uint32_t row = r->row_of ? r->row_of[o0 + i] : o0 + i;
+    df_dequant((df_dtype)r->view.dtype, (const uint8_t *)r->view.data + row * r->row_bytes, k, rows + (size_t)i * k);
+  }
+  const df_weights strip = {DF_PACK_F32, n, k, r->w.strip_bytes, r->w.data + s * r->w.strip_bytes};
+  df_pack_strips(&strip, DF_F32, rows, (size_t)k * sizeof(float), NULL, 0, 1);
+}
+
+static void pack_task(void *arg, uint32_t i, uint32_t worker) {
+  const pack_job *j = arg;
+  const matrix_req *r = j->r;
+  const uint32_t s0 = i * STRIPS_PER_TASK, s1 = DF_MIN(s0 + STRIPS_PER_TASK, df_strips(r->w.n));
+  if (!j->exact) {
+    df_pack_strips(&r->w, (df_dtype)r->view.dtype, r->view.data, r->row_bytes, r->row_of, s0, s1);
+    return;
+  }
+  for (uint32_t s = s0; s < s1; s++) pack_exact(j, s, j->rows + (size_t)worker * DF_LANES * r->w.k);
+}
+
+static void load_vector(const vector_req *r, uint8_t *block) {
+  float *dst = (float *)(void *)(block + r->offset);
+  if (!r->row_of) {
+    df_dequant((df_dtype)r->view.dtype, r->view.data, r->n, dst);
+  } else {
+    const size_t size = r->view.n_bytes / r->n;
+    for (uint32_t i = 0; i < r->n; i++)
+      df_dequant((df_dtype)r->view.dtype, (const uint8_t *)r->view.data + r->row_of[i] * size, 1, dst + i);
+  }
+  *r->dst = dst;
+}
+
+static df_status pack_all(df_loader *l, uint8_t *block, df_progress_fn progress, void *user, df_error *err) {
+  uint32_t max_k = 0;
+  for (size_t i = 0; i < l->n_m; i++) max_k = DF_MAX(max_k, l->m[i].w.k);
+  float *rows = NULL;
+  if (l->exact) {
+    rows = df_alloc((size_t)df_pool_threads(l->pool) * DF_LANES * max_k * sizeof *rows);
+    if (!rows) return DF_OOM(err, "conversion rows", max_k);
+  }
+  df_status s = DF_OK;
+  size_t done = 0;
+  for (size_t i = 0; i < l->n_m && s == DF_OK; i++) {
+    matrix_req *r = &l->m[i];
+    r->w.data = block + r->offset;
+    pack_job job = {r, l->exact, rows};
+    df_pool_for(l->pool, (df_strips(r->w.n) + STRIPS_PER_TASK - 1) / STRIPS_PER_TASK, pack_task, &job);
+    *r->dst = r->w;
+    df_source_drop(l->src, &r->view);
+    done += r->w.strip_bytes * df_strips(r->w.n);
+    if (progress && !progress(user, (double)done / (double)l->bytes))
+      s = DF_FAIL(err, DF_ERR_CANCELLED, "loading was cancelled");
+  }
+  df_free(rows);
+  return s;
+}
+
+df_status df_loader_run(df_loader *l, df_progress_fn progress, void *user, void **block, size_t *block_bytes, df_error *err) {
+  uint8_t *b = df_pages_alloc(l->bytes ? l->bytes : 64);
+  if (!b) return DF_OOM(err, "packed weights", l->bytes);
+  const df_status s = pack_all(l, b, progress, user, err);
+  if (s != DF_OK) {
+    df_pages_free(b, l->bytes ? l->bytes : 64);
+    return s;
+  }
+  for (size_t i = 0; i < l->n_v; i++) load_vector(&l->v[i], b);
+  *block = b;
+  *block_bytes = l->bytes ? l->bytes : 64;
+  return DF_OK;
+}

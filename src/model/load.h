@@ -1,0 +1,35 @@
+/*
+ * model/load.h - binding tensors to packed weights. Requests are collected first, so that one block of memory takes
+ * everything; then all threads pack straight from the mapped file and the file's pages are dropped.
+ *
+ * Ownership: the loader owns nothing of the source; the packed block is handed to the caller by df_loader_run.
+ * Threads:   one caller; df_loader_run uses the pool.
+ */
+#ifndef DF_MODEL_LOAD_H
+#define DF_MODEL_LOAD_H
+
+#include "base/pool.h"
+#include "dflash/model.h"
+#include "format/weights_source.h"
+#include "kernels/kernels.h"
+
+typedef struct df_loader df_loader;
+
+/* exact: widen every matrix to float32. */
+df_status df_loader_create(const df_source *src, df_pool *pool, bool exact, df_loader **out, df_error *err) DF_CHECK;
+void df_loader_free(df_loader *l);
+
+/* Requests matrix `name` as [n outputs][k inputs]; *dst is filled by df_loader_run. FORMAT when it is missing or has
+ * another shape. row_of (NULL or [n], copied) maps outputs to file rows; then the file may have more than n rows. */
+df_status df_loader_matrix(df_loader *l, const char *name, uint32_t n, uint32_t k, const uint32_t *row_of, df_weights *dst,
+                           df_error *err) DF_CHECK;
+/* Requests vector `name` of n values as float32. *dst stays NULL when it is missing and not required. */
+df_status df_loader_vector(df_loader *l, const char *name, uint32_t n, bool required, float **dst, df_error *err) DF_CHECK;
+/* Same, rows permuted by row_of. */
+df_status df_loader_vector_rows(df_loader *l, const char *name, uint32_t n, const uint32_t *row_of, bool required,
+                                float **dst, df_error *err) DF_CHECK;
+
+/* Allocates, packs, drops the file's pages. *block (df_pages_free with *block_bytes) holds everything requested. */
+df_status df_loader_run(df_loader *l, df_progress_fn progress, void *user, void **block, size_t *block_bytes, df_error *err) DF_CHECK;
+
+#endif

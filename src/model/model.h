@@ -1,0 +1,67 @@
+/*
+ * model/model.h - an open target: configuration, packed weights, tokenizer, template, the threads it runs on.
+ *
+ * Ownership: df_model_open creates, df_model_close frees; everything inside belongs to the model.
+ * Threads:   immutable after open, except the executor, which one thread at a time may use.
+ */
+#ifndef DF_MODEL_MODEL_H
+#define DF_MODEL_MODEL_H
+
+#include "device/cpu/cpu_exec.h"
+#include "dflash/model.h"
+#include "model/decoder.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+struct df_model {
+  df_config cfg;
+  char name[128];
+  char *path;
+  df_source *source; /* stays mapped: a draft may gather rows of the head from it */
+  df_tokenizer *tok;
+  df_chat_template *chat; /* NULL when the file has none */
+  char *chat_error;       /* why the file's template cannot be used, or NULL */
+  df_pool *pool;
+  const df_kernels *kernels;
+  df_cpu *cpu;
+  bool exact;
+
+  df_weights embed;
+  df_weights head;        /* equals embed when tied */
+  bool tied;
+  float *final_norm;
+  float *rope_factors;    /* NULL or [head_dim / 2] */
+  df_layer *layers;       /* [n_layers] */
+  void *block;
+  size_t block_bytes;
+  uint64_t file_bytes;    /* of all tensors in the file */
+  double load_ms;
+};
+
+/* What one pass of the target writes besides K and V. */
+typedef struct df_decoder_pass {
+  df_program *program;
+  const df_batch *batch;
+  df_workspace *ws;
+  const df_rope *rope;
+  const df_kv_store *kv;
+  df_attn *attn;
+  df_mode mode;
+  df_mask_layout mask;
+  const uint32_t *taps; /* ascending layer ids */
+  uint32_t n_taps;
+  float *tap_out;       /* [row][n_taps * hidden] */
+  bool logits, argmax;  /* output tail over batch->out_row */
+} df_decoder_pass;
+
+/* Emits embedding, all layers, taps and tail. */
+df_status df_model_emit(const df_model *m, const df_decoder_pass *pass, df_error *err) DF_CHECK;
+
+/* Head product over an already normalised input, and the argmax op behind it. */
+df_status df_model_emit_head(df_program *p, const df_weights *head, df_act in, const uint32_t *n_rows, df_workspace *ws,
+                             bool argmax, df_error *err) DF_CHECK;
+
+/* Best token of output row r after a pass with an argmax tail over n tokens. */
+int32_t df_workspace_best(const df_workspace *ws, uint32_t r);
+
+#endif

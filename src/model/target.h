@@ -1,0 +1,57 @@
+/*
+ * model/target.h - a target at work: KV store, workspace, static inputs, recorded passes.
+ *
+ * Ownership: owns the attention backend it was given, and all memory of the passes; borrows the model.
+ * Threads:   one owner.
+ */
+#ifndef DF_MODEL_TARGET_H
+#define DF_MODEL_TARGET_H
+
+#include "kv/pages.h"
+#include "model/model.h"
+#include "model/runner.h"
+
+typedef struct df_target_params {
+  uint32_t max_seqs;
+  uint32_t max_rows;      /* rows of one prefill pass, at least 16 */
+  uint32_t max_out;       /* output rows of one pass: max_seqs * width at most */
+  uint32_t max_positions; /* of a sequence */
+  uint32_t n_pages;       /* of the KV pool, sink included */
+  df_kv_type kv;
+  bool graphs;
+  df_attn *attn;          /* taken over */
+  const uint32_t *taps;   /* ascending; NULL without a draft */
+  uint32_t n_taps;
+  df_mask_layout verify_mask; /* decision of the verify-mask policy */
+} df_target_params;
+
+typedef struct df_target {
+  df_model *m;
+  df_target_params p; /* taps point into own memory */
+  uint32_t tap_ids[DF_LIMIT_TAPS];
+  df_batch batch;
+  df_workspace ws;
+  df_rope rope;
+  df_kv_store kv;
+  df_attn *attn;
+  df_runner runner;
+  float *taps; /* [row of the last pass][n_taps * hidden] */
+  size_t taps_bytes;
+} df_target;
+
+/* On failure the backend is freed too. */
+df_status df_target_init(df_target *t, df_model *m, const df_target_params *p, df_error *err) DF_CHECK;
+void df_target_release(df_target *t);
+
+/* Fills the static inputs for n tokens of one sequence at positions first.., slots from its page table, all rows
+ * (or the last one only) leaving through the tail. */
+void df_batch_fill_one(df_batch *b, const df_kv_seq *seq, const int32_t *ids, uint32_t n, uint32_t first, bool all_out);
+
+/* Runs the pass that the batch describes. Afterwards ws.logits holds the output rows (tail LOGITS, ARGMAX), taps
+ * the tapped rows (when the target has taps), K and V are written. */
+df_status df_target_run(df_target *t, df_mode mode, df_tail tail, df_error *err) DF_CHECK;
+
+/* Records the uniform pass of one sequence with `width` rows (1 = decode). */
+df_status df_target_prepare(df_target *t, uint32_t width, df_tail tail, df_error *err) DF_CHECK;
+
+#endif
