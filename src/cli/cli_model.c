@@ -145,8 +145,9 @@ void df_loaded_describe(const df_loaded *l, const df_cli *cli) {
           dim, l->width_given ? "at most" : "up to", l->width - 1, l->width == 2 ? "" : "s", l->width, vocab, off);
 }
 
-/* A seed that the user can type again. */
-static uint64_t draw_seed(void) {
+uint64_t df_seed_from_opts(const df_opts *o) {
+  int64_t seed = df_opt_int(o, OPT_SEED, -1);
+  if (seed >= 0) return (uint64_t)seed;
   uint32_t v = (uint32_t)df_now_ns() ^ (uint32_t)getpid() << 16;
   FILE *f = fopen("/dev/urandom", "rb");
   if (f) {
@@ -172,8 +173,7 @@ df_generate_params df_generate_from_opts(const df_opts *o, const df_loaded *l) {
   s->repetition_penalty = (float)df_opt_real(o, OPT_REPEAT_PENALTY, s->repetition_penalty);
   s->presence_penalty = (float)df_opt_real(o, OPT_PRESENCE_PENALTY, s->presence_penalty);
   s->frequency_penalty = (float)df_opt_real(o, OPT_FREQUENCY_PENALTY, s->frequency_penalty);
-  int64_t seed = df_opt_int(o, OPT_SEED, -1);
-  s->seed = seed >= 0 ? (uint64_t)seed : s->temperature > 0 ? draw_seed() : 0;
+  if (s->temperature > 0) s->seed = df_seed_from_opts(o);
   g.cancel = &df_interrupted;
   return g;
 }

@@ -28,6 +28,9 @@ void df_loaded_close(df_loaded *l); /* an empty one is fine */
 /* "model ...: ..." and "drafting: ..." on standard error. */
 void df_loaded_describe(const df_loaded *l, const df_cli *cli);
 
+/* --seed, or a drawn one of 32 bits, which is short enough to be typed again. */
+uint64_t df_seed_from_opts(const df_opts *o);
+
 /* Sampling, limits and stop strings from the options; borrows from opts. A random seed is drawn here when asked for. */
 df_generate_params df_generate_from_opts(const df_opts *o, const df_loaded *l);
 

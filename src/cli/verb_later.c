@@ -7,6 +7,4 @@ static int later(df_cli *cli) {
   return df_cli_report(cli, &err);
 }
 
-int df_verb_chat(df_cli *cli) { return later(cli); }
 int df_verb_demo(df_cli *cli) { return later(cli); }
-int df_verb_pull(df_cli *cli) { return later(cli); }
