@@ -2,12 +2,15 @@
  * kernels/x86/attn_impl.h - chunk attention of kernels.h written once for both x86 tiers: attn_avx2.c and
  * attn_avx512.c include a simd16_*.h, simd16_exp.h and then this file. All functions are static.
  *
- * Register tiles: up to 4 queries share every K and V vector that is loaded and converted. A tile is scores (lanes =
- * positions of a page), softmax per query, then V (lanes = columns). Every query's own chain is the one of kernels.h
- * whatever shares its tile:
+ * Register tiles: up to 4 queries share every K and V vector that is loaded. Every query's own chain is the one of
+ * kernels.h whatever shares its tile:
  *   scores  a page that the tile needs is computed for all its queries; masked lanes are dropped before the maximum
  *   V       positions that all queries of the tile see run as a tile; in between, each query runs alone over the
  *           positions it sees. The sums wait in part[] from one run to the next.
+ *
+ * Few queries (decode) read the half pages as they are. Many queries (verify, prefill) have K and V converted once,
+ * 64 components (columns) at a time, to a scratch of 16 KB that stays in the first-level cache while all tiles of up
+ * to 32 queries pass over it; sums wait in memory between slices. Conversion is exact, so both ways have equal bits.
  */
 #ifndef DF_KERNELS_ATTN_IMPL_H
 #define DF_KERNELS_ATTN_IMPL_H
@@ -17,54 +20,81 @@
 
 #include "kernels/tables.h"
 
-enum { ATTN_TILE = 4, ATTN_PAGES = DF_KV_CHUNK / DF_KV_PAGE };
+enum {
+  ATTN_TILE = 4,
+  ATTN_PAGES = DF_KV_CHUNK / DF_KV_PAGE,
+  ATTN_BAND = 32,  /* queries that share one conversion */
+  ATTN_SLICE = 64, /* components or columns converted at once */
+  ATTN_MANY = 8    /* queries from which converting first pays */
+};
 
-/* Scores (then weights) of one tile, [query][position]. */
-typedef struct attn_rows {
-  float at[ATTN_TILE][DF_KV_CHUNK] __attribute__((aligned(64)));
-} attn_rows;
+/* Scores, then weights, of one query. */
+typedef struct attn_row {
+  float at[DF_KV_CHUNK] __attribute__((aligned(64)));
+} attn_row;
+
+/* Where the tiles read, from the first component (column) of the slice at hand. */
+typedef struct attn_src {
+  const void *page[ATTN_PAGES]; /* K: [d][16]; V: 16 rows */
+  size_t row;                   /* elements from one V row to the next */
+} attn_src;
+
+/* A few queries of the chunk. */
+typedef struct attn_few {
+  const float *const *q;
+  const uint64_t *visible;
+  float *const *part;
+  attn_row *s;
+} attn_few;
+
+DF_INLINE uint64_t seen_by(const uint64_t *visible, uint32_t n) {
+  uint64_t any = 0;
+  for (uint32_t i = 0; i < n; i++) any |= visible[i];
+  return any;
+}
 
 DF_INLINE v16 load_kv(df_kv_type type, const void *base, size_t at) {
   return type == DF_KV_F32 ? v16_load((const float *)base + at) : v16_load_f16((const uint16_t *)base + at);
 }
 
-/* nq queries by np pages: np * nq chains over e. */
-DF_INLINE void score_tile(df_kv_type type, const df_attn_chunk *c, uint32_t iq, const int nq, const int np,
-                          const uint32_t *page, attn_rows *s) {
+/* nq queries by np pages over components [d0, d0 + nd): np * nq chains, going on from s when d0 > 0. */
+DF_INLINE void score_tile(df_kv_type type, const attn_src *k, const attn_few *f, const int nq, const int np,
+                          const uint32_t *page, size_t d0, size_t nd) {
   v16 acc[ATTN_TILE][ATTN_PAGES];
   const float *q[ATTN_TILE];
-  const void *k[ATTN_PAGES];
+  const void *kp[ATTN_PAGES];
+  for (int p = 0; p < np; p++) kp[p] = k->page[page[p]];
   for (int i = 0; i < nq; i++) {
-    q[i] = c->q[iq + i];
-    for (int p = 0; p < np; p++) acc[i][p] = v16_zero();
+    q[i] = f->q[i] + d0;
+    for (int p = 0; p < np; p++) acc[i][p] = d0 ? v16_load(&f->s[i].at[page[p] * DF_KV_PAGE]) : v16_zero();
   }
-  for (int p = 0; p < np; p++) k[p] = c->k_pages[page[p]];
-  for (size_t d = 0; d < c->e; d++) {
+  for (size_t d = 0; d < nd; d++) {
     v16 x[ATTN_PAGES];
-    for (int p = 0; p < np; p++) x[p] = load_kv(type, k[p], d * DF_KV_PAGE);
+    for (int p = 0; p < np; p++) x[p] = load_kv(type, kp[p], d * DF_KV_PAGE);
     for (int i = 0; i < nq; i++) {
       v16 b = v16_set1(q[i][d]);
       for (int p = 0; p < np; p++) acc[i][p] = v16_fma(x[p], b, acc[i][p]);
     }
   }
   for (int i = 0; i < nq; i++) {
-    for (int p = 0; p < np; p++) v16_store(&s->at[i][page[p] * DF_KV_PAGE], acc[i][p]);
+    for (int p = 0; p < np; p++) v16_store(&f->s[i].at[page[p] * DF_KV_PAGE], acc[i][p]);
   }
 }
 
 /* All pages that some query of the tile sees; a short last group repeats a page instead of touching another. */
-DF_INLINE void score_pages(df_kv_type type, const df_attn_chunk *c, uint32_t iq, const int nq, uint64_t any,
-                           attn_rows *s) {
+DF_INLINE void score_pages(df_kv_type type, const int nq, const attn_src *k, const attn_few *f, size_t d0,
+                           size_t nd) {
   uint32_t page[ATTN_PAGES], n = 0;
+  uint64_t any = seen_by(f->visible, (uint32_t)nq);
   for (uint32_t p = 0; p < ATTN_PAGES; p++) {
     if (any >> (p * DF_KV_PAGE) & 0xffff) page[n++] = p;
   }
-  for (uint32_t p = n; p < ATTN_PAGES; p++) page[p] = page[n - 1];
-  for (uint32_t p = 0; p < n; p += V16_ATTN_PAGES(nq)) score_tile(type, c, iq, nq, V16_ATTN_PAGES(nq), page + p, s);
+  for (uint32_t p = n; p < ATTN_PAGES && n; p++) page[p] = page[n - 1];
+  for (uint32_t p = 0; p < n; p += V16_ATTN_PAGES(nq)) score_tile(type, k, f, nq, V16_ATTN_PAGES(nq), page + p, d0, nd);
 }
 
-/* Scores to weights in place; maximum and sum to part. */
-DF_INLINE void softmax_row(uint64_t vis, float scale, float *s, float *part) {
+/* Scores to weights in place; maximum and sum to part, whose accumulator starts at +0. */
+DF_INLINE void softmax_row(uint64_t vis, float scale, uint32_t e, float *s, float *part) {
   v16 none = v16_set1(-INFINITY), m = none, x[ATTN_PAGES], f = v16_set1(scale);
   for (int p = 0; p < ATTN_PAGES; p++) {
     uint32_t mask = (uint32_t)(vis >> (p * DF_KV_PAGE)) & 0xffff;
@@ -79,91 +109,165 @@ DF_INLINE void softmax_row(uint64_t vis, float scale, float *s, float *part) {
     v16_store(s + p * DF_KV_PAGE, x[p]);
   }
   part[1] = v16_tree_add(v16_add(v16_add(x[0], x[1]), v16_add(x[2], x[3])));
+  for (uint32_t j = 0; j < e; j += 16) v16_store(part + 16 + j, v16_zero());
 }
 
-/* nq queries by nv column vectors from column j on, over the positions in bits, continuing the sums in part. */
-DF_INLINE void value_tile(df_kv_type type, const df_attn_chunk *c, uint32_t iq, const int nq, const int nv, size_t j,
-                          uint64_t bits, const float (*w)[DF_KV_CHUNK]) {
+/* nq queries by nv column vectors over the positions in bits, going on from part. j: column in part, jv: in v. */
+DF_INLINE void value_tile(df_kv_type type, const int nq, const int nv, const attn_src *v, const attn_few *f, size_t j,
+                          size_t jv, uint64_t bits) {
   v16 acc[ATTN_TILE][8];
   for (int i = 0; i < nq; i++) {
-    for (int v = 0; v < nv; v++) acc[i][v] = v16_load(c->part[iq + i] + 16 + j + v * 16);
+    for (int c = 0; c < nv; c++) acc[i][c] = v16_load(f->part[i] + 16 + j + c * 16);
   }
   for (; bits; bits &= bits - 1) {
     size_t pos = (size_t)__builtin_ctzll(bits);
     v16 x[8];
-    for (int v = 0; v < nv; v++) {
-      x[v] = load_kv(type, c->v_pages[pos / DF_KV_PAGE], pos % DF_KV_PAGE * c->e + j + (size_t)v * 16);
+    for (int c = 0; c < nv; c++) {
+      x[c] = load_kv(type, v->page[pos / DF_KV_PAGE], pos % DF_KV_PAGE * v->row + jv + (size_t)c * 16);
     }
     for (int i = 0; i < nq; i++) {
-      v16 b = v16_set1(w[i][pos]);
-      for (int v = 0; v < nv; v++) acc[i][v] = v16_fma(x[v], b, acc[i][v]);
+      v16 b = v16_set1(f->s[i].at[pos]);
+      for (int c = 0; c < nv; c++) acc[i][c] = v16_fma(x[c], b, acc[i][c]);
     }
   }
   for (int i = 0; i < nq; i++) {
-    for (int v = 0; v < nv; v++) v16_store(c->part[iq + i] + 16 + j + v * 16, acc[i][v]);
+    for (int c = 0; c < nv; c++) v16_store(f->part[i] + 16 + j + c * 16, acc[i][c]);
   }
 }
 
-DF_INLINE void value_run(df_kv_type type, const df_attn_chunk *c, uint32_t iq, const int nq, uint64_t bits,
-                         const float (*w)[DF_KV_CHUNK]) {
-  const uint32_t wide = V16_ATTN_COLS(nq) * 16;
-  uint32_t j = 0;
-  for (; j + wide <= c->e; j += wide) value_tile(type, c, iq, nq, V16_ATTN_COLS(nq), j, bits, w);
-  for (; j < c->e; j += 16) value_tile(type, c, iq, nq, 1, j, bits, w);
+/* nj columns from j0 on. */
+DF_INLINE void value_run(df_kv_type type, const int nq, const attn_src *v, const attn_few *f, size_t j0, size_t nj,
+                         uint64_t bits) {
+  const size_t wide = V16_ATTN_COLS(nq) * 16;
+  size_t j = 0;
+  for (; j + wide <= nj; j += wide) value_tile(type, nq, V16_ATTN_COLS(nq), v, f, j0 + j, j, bits);
+  for (; j < nj; j += 16) value_tile(type, nq, 1, v, f, j0 + j, j, bits);
 }
 
 DF_INLINE uint64_t low_bit(uint64_t x) { return x & (~x + 1); }
 
+/* Each tile once per element type and query count, so that its sums are registers. */
+#define ATTN_TILES(name, type, nq)                                                                       \
+  static void score_##name(const attn_src *k, const attn_few *f, size_t d0, size_t nd) {                 \
+    score_pages(type, nq, k, f, d0, nd);                                                                 \
+  }                                                                                                      \
+  static void value_##name(const attn_src *v, const attn_few *f, size_t j0, size_t nj, uint64_t bits) {  \
+    value_run(type, nq, v, f, j0, nj, bits);                                                             \
+  }
+
+ATTN_TILES(f16_1, DF_KV_F16, 1)
+ATTN_TILES(f16_2, DF_KV_F16, 2)
+ATTN_TILES(f16_3, DF_KV_F16, 3)
+ATTN_TILES(f16_4, DF_KV_F16, 4)
+ATTN_TILES(f32_1, DF_KV_F32, 1)
+ATTN_TILES(f32_2, DF_KV_F32, 2)
+ATTN_TILES(f32_3, DF_KV_F32, 3)
+ATTN_TILES(f32_4, DF_KV_F32, 4)
+
+typedef void score_fn(const attn_src *k, const attn_few *f, size_t d0, size_t nd);
+typedef void value_fn(const attn_src *v, const attn_few *f, size_t j0, size_t nj, uint64_t bits);
+static score_fn *const score_fns[2][ATTN_TILE] = {{score_f16_1, score_f16_2, score_f16_3, score_f16_4},
+                                                  {score_f32_1, score_f32_2, score_f32_3, score_f32_4}};
+static value_fn *const value_fns[2][ATTN_TILE] = {{value_f16_1, value_f16_2, value_f16_3, value_f16_4},
+                                                  {value_f32_1, value_f32_2, value_f32_3, value_f32_4}};
+
 /* Positions ascending: stretches that all queries see as a tile, others query by query. */
-DF_INLINE void value_rows(df_kv_type type, const df_attn_chunk *c, uint32_t iq, const int nq, uint64_t any,
-                          uint64_t all, const attn_rows *s) {
-  for (int i = 0; i < nq; i++) memset(c->part[iq + i] + 16, 0, c->e * sizeof(float));
+static void value_rows(df_kv_type type, uint32_t nq, const attn_src *v, const attn_few *f, size_t j0, size_t nj) {
+  uint64_t any = seen_by(f->visible, nq), all = ~(uint64_t)0;
+  for (uint32_t i = 0; i < nq; i++) all &= f->visible[i];
   while (any) {
     uint64_t run = any;
     if (low_bit(any) & all) {
       if (any & ~all) run &= low_bit(any & ~all) - 1;
-      value_run(type, c, iq, nq, run, s->at);
+      value_fns[type][nq - 1](v, f, j0, nj, run);
     } else {
       if (any & all) run &= low_bit(any & all) - 1;
-      for (int i = 0; i < nq; i++) {
-        if (run & c->visible[iq + i]) value_run(type, c, iq + i, 1, run & c->visible[iq + i], s->at + i);
+      for (uint32_t i = 0; i < nq; i++) {
+        attn_few one = {f->q + i, f->visible + i, f->part + i, f->s + i};
+        if (run & f->visible[i]) value_fns[type][0](v, &one, j0, nj, run & f->visible[i]);
       }
     }
     any &= ~run;
   }
 }
 
-DF_INLINE void attend_tile(df_kv_type type, const df_attn_chunk *c, uint32_t iq, const int nq) {
-  attn_rows s;
-  uint64_t any = 0, all = ~(uint64_t)0;
-  for (int i = 0; i < nq; i++) {
-    any |= c->visible[iq + i];
-    all &= c->visible[iq + i];
-  }
-  if (any) score_pages(type, c, iq, nq, any, &s);
-  for (int i = 0; i < nq; i++) softmax_row(c->visible[iq + i], c->scale, s.at[i], c->part[iq + i]);
-  value_rows(type, c, iq, nq, any, all, &s);
+/* One tile straight from the pages. */
+static void attend_tile(const df_attn_chunk *c, df_kv_type type, uint32_t iq, uint32_t nq) {
+  attn_row s[ATTN_TILE];
+  attn_few f = {c->q + iq, c->visible + iq, c->part + iq, s};
+  attn_src k = {.row = 0}, v = {.row = c->e};
+  memcpy(k.page, c->k_pages, sizeof k.page);
+  memcpy(v.page, c->v_pages, sizeof v.page);
+  score_fns[type][nq - 1](&k, &f, 0, c->e);
+  for (uint32_t i = 0; i < nq; i++) softmax_row(f.visible[i], c->scale, c->e, s[i].at, f.part[i]);
+  value_rows(type, nq, &v, &f, 0, c->e);
 }
 
-DF_INLINE void attend(df_kv_type type, const df_attn_chunk *c) {
-  uint32_t i = 0;
-  for (; i + ATTN_TILE <= c->n_q; i += ATTN_TILE) attend_tile(type, c, i, 4);
-  switch (c->n_q - i) {
-    case 3: attend_tile(type, c, i, 3); break;
-    case 2: attend_tile(type, c, i, 2); break;
-    case 1: attend_tile(type, c, i, 1); break;
-    default: break;
+static void attend(const df_attn_chunk *c, df_kv_type type) {
+  for (uint32_t i = 0; i < c->n_q; i += ATTN_TILE) {
+    attend_tile(c, type, i, c->n_q - i < ATTN_TILE ? c->n_q - i : ATTN_TILE);
   }
 }
 
-static void attn_chunk_f16(const df_attn_chunk *c) { attend(DF_KV_F16, c); }
-static void attn_chunk_f32(const df_attn_chunk *c) { attend(DF_KV_F32, c); }
+/* Components [d0, d0 + n) of the pages in `any`, to [page][d][16]. */
+static void convert_k(const df_attn_chunk *c, uint64_t any, size_t d0, size_t n, float *out) {
+  for (size_t p = 0; p < ATTN_PAGES; p++) {
+    if (!(any >> (p * DF_KV_PAGE) & 0xffff)) continue;
+    const uint16_t *k = (const uint16_t *)c->k_pages[p] + d0 * DF_KV_PAGE;
+    float *o = out + p * DF_KV_PAGE * ATTN_SLICE;
+    for (size_t i = 0; i < n; i++) v16_store(o + i * 16, v16_load_f16(k + i * 16));
+  }
+}
+
+/* Columns [j0, j0 + n) of the positions in `any`, to [position][column]. */
+static void convert_v(const df_attn_chunk *c, uint64_t any, size_t j0, size_t n, float *out) {
+  for (; any; any &= any - 1) {
+    size_t pos = (size_t)__builtin_ctzll(any);
+    const uint16_t *v = (const uint16_t *)c->v_pages[pos / DF_KV_PAGE] + pos % DF_KV_PAGE * c->e + j0;
+    for (size_t j = 0; j < n; j += 16) v16_store(out + pos * ATTN_SLICE + j, v16_load_f16(v + j));
+  }
+}
+
+/* Up to 32 queries over half pages, converted slice by slice. */
+static void attend_band(const df_attn_chunk *c, uint32_t iq, uint32_t n) {
+  float x[DF_KV_CHUNK * ATTN_SLICE] __attribute__((aligned(64)));
+  attn_row s[ATTN_BAND];
+  attn_src src = {.row = ATTN_SLICE};
+  uint64_t any = seen_by(c->visible + iq, n);
+  for (size_t p = 0; p < ATTN_PAGES; p++) src.page[p] = x + p * DF_KV_PAGE * ATTN_SLICE;
+  for (size_t d = 0; d < c->e; d += ATTN_SLICE) {
+    size_t nd = c->e - d < ATTN_SLICE ? c->e - d : ATTN_SLICE;
+    convert_k(c, any, d, nd, x);
+    for (uint32_t i = 0; i < n; i += ATTN_TILE) {
+      attn_few f = {c->q + iq + i, c->visible + iq + i, c->part + iq + i, s + i};
+      score_fns[DF_KV_F32][(n - i < ATTN_TILE ? n - i : ATTN_TILE) - 1](&src, &f, d, nd);
+    }
+  }
+  for (uint32_t i = 0; i < n; i++) softmax_row(c->visible[iq + i], c->scale, c->e, s[i].at, c->part[iq + i]);
+  for (size_t j = 0; j < c->e; j += ATTN_SLICE) {
+    size_t nj = c->e - j < ATTN_SLICE ? c->e - j : ATTN_SLICE;
+    convert_v(c, any, j, nj, x);
+    for (uint32_t i = 0; i < n; i += ATTN_TILE) {
+      attn_few f = {c->q + iq + i, c->visible + iq + i, c->part + iq + i, s + i};
+      value_rows(DF_KV_F32, n - i < ATTN_TILE ? n - i : ATTN_TILE, &src, &f, j, nj);
+    }
+  }
+}
+
+static void attn_chunk_f16(const df_attn_chunk *c) {
+  if (c->n_q < ATTN_MANY) {
+    attend(c, DF_KV_F16);
+    return;
+  }
+  for (uint32_t i = 0; i < c->n_q; i += ATTN_BAND) attend_band(c, i, c->n_q - i < ATTN_BAND ? c->n_q - i : ATTN_BAND);
+}
+
+static void attn_chunk_f32(const df_attn_chunk *c) { attend(c, DF_KV_F32); }
 
 static void attn_merge(float *into, const float *part, uint32_t e) {
   float ma = into[0], mb = part[0], m = ma > mb ? ma : mb;
   float in[16] = {ma - m, mb - m};
-  v16 f = v16_exp(v16_load(in));
-  v16_store(in, f);
+  v16_store(in, v16_exp(v16_load(in)));
   float fa = ma == -INFINITY ? 0.0f : in[0], fb = mb == -INFINITY ? 0.0f : in[1];
   v16 va = v16_set1(fa), vb = v16_set1(fb);
   float sum[16] = {into[1]}, other[16] = {part[1]};
@@ -178,7 +282,9 @@ static void attn_merge(float *into, const float *part, uint32_t e) {
 static void attn_finish(const float *part, uint32_t e, float *out) {
   float sum = part[1];
   v16 d = v16_set1(sum);
-  for (uint32_t j = 0; j < e; j += 16) v16_store(out + j, sum == 0.0f ? v16_zero() : v16_div(v16_load(part + 16 + j), d));
+  for (uint32_t j = 0; j < e; j += 16) {
+    v16_store(out + j, sum == 0.0f ? v16_zero() : v16_div(v16_load(part + 16 + j), d));
+  }
 }
 
 DF_INLINE void attn_table(df_kernels *t) {
