@@ -12,14 +12,14 @@ typedef struct df_chat {
   df_cli *cli;
   df_loaded l;
   df_conv conv;
-  df_buf pending;       /* text of /read, in front of the next message */
-  char *template_text;  /* --chat-template-file, or NULL */
+  df_buf pending;        /* text of /read, in front of the next message */
+  char *template_text;   /* --chat-template-file, or NULL */
   char *kept[OPT_COUNT]; /* values of /set; the options borrow them */
-  df_stats last;        /* of the last answer */
+  df_stats last;         /* of the last answer */
   df_finish last_finish;
-  uint32_t used;        /* positions in use after the last answer */
-  uint32_t regen;       /* how often the last question was answered again */
-  uint64_t seed;        /* drawn once, unless given */
+  uint32_t used;  /* positions in use after the last answer */
+  uint32_t regen; /* how often the last question was answered again */
+  uint64_t seed;  /* drawn once, unless given */
   bool interactive, has_last, leave;
 } df_chat;
 

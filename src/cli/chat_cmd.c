@@ -30,14 +30,16 @@ static void help(const df_chat *c) {
     (void)snprintf(head, sizeof head, "%s %s", commands[i].name, commands[i].args);
     fprintf(stderr, "  %s%-19s%s %s\n", bold, head, off, commands[i].help);
   }
-  fputs("  \"\"\" starts and ends a block of several lines; a backslash at the end continues a line.\n"
-        "  Ctrl-C stops an answer or clears the line; twice leaves.\n", stderr);
+  fputs(
+      "  \"\"\" starts and ends a block of several lines; a backslash at the end continues a line.\n"
+      "  Ctrl-C stops an answer or clears the line; twice leaves.\n",
+      stderr);
 }
 
 /* Settings that /set may change. */
 static bool is_setting(int id) {
-  return id >= 0 && (df_opt_table[id].group == DF_GROUP_SAMPLING || df_opt_table[id].group == DF_GROUP_OUTPUT ||
-                     id == OPT_STATS);
+  return id >= 0 &&
+         (df_opt_table[id].group == DF_GROUP_SAMPLING || df_opt_table[id].group == DF_GROUP_OUTPUT || id == OPT_STATS);
 }
 
 static void show_one(const df_chat *c, int id) {
@@ -63,7 +65,8 @@ static void show(const df_chat *c) {
   }
   fprintf(stderr, "  %-18s %zu messages, context %u of %u\n", "conversation", c->conv.n, c->used,
           df_session_n_ctx(c->l.session));
-  if (c->conv.n && strcmp(c->conv.m[0].role, "system") == 0) fprintf(stderr, "  %-18s %s\n", "system", c->conv.m[0].text);
+  if (c->conv.n && strcmp(c->conv.m[0].role, "system") == 0)
+    fprintf(stderr, "  %-18s %s\n", "system", c->conv.m[0].text);
   if (c->pending.len) fprintf(stderr, "  %-18s %zu bytes\n", "read, not yet sent", c->pending.len);
 }
 
@@ -76,8 +79,10 @@ static df_status set(df_chat *c, const char *args, df_error *err) {
     return DF_OK;
   }
   bool negated;
-  if (n > 0 && args[0] == '-') (void)snprintf(name, sizeof name, "%.*s", (int)n, args);
-  else (void)snprintf(name, sizeof name, n == 1 ? "-%.*s" : "--%.*s", (int)n, args);
+  if (n > 0 && args[0] == '-')
+    (void)snprintf(name, sizeof name, "%.*s", (int)n, args);
+  else
+    (void)snprintf(name, sizeof name, n == 1 ? "-%.*s" : "--%.*s", (int)n, args);
   int id = df_opt_find(name, strlen(name), &negated);
   if (!is_setting(id) || negated) {
     df_status st = DF_FAIL(err, DF_ERR_ARGUMENT, "no setting \"%.*s\"", (int)n, args);

@@ -81,9 +81,12 @@ static int read_char(EditLine *el, wchar_t *out) {
     df_utf8_kind kind;
     uint32_t cp;
     (void)df_utf8_step(bytes, n, &kind, &cp);
-    if (kind == DF_UTF8_CHAR) *out = (wchar_t)cp;
-    else if (kind == DF_UTF8_BAD) *out = 0xFFFD;
-    else continue;
+    if (kind == DF_UTF8_CHAR)
+      *out = (wchar_t)cp;
+    else if (kind == DF_UTF8_BAD)
+      *out = 0xFFFD;
+    else
+      continue;
     return 1;
   }
 }
@@ -111,8 +114,10 @@ static char *history_file(void) {
   const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
   char path[4096];
   int n = -1;
-  if (state && state[0] == '/') n = snprintf(path, sizeof path, "%s/dflash/history", state);
-  else if (home && home[0] == '/') n = snprintf(path, sizeof path, "%s/.local/state/dflash/history", home);
+  if (state && state[0] == '/')
+    n = snprintf(path, sizeof path, "%s/dflash/history", state);
+  else if (home && home[0] == '/')
+    n = snprintf(path, sizeof path, "%s/.local/state/dflash/history", home);
   if (n < 0 || n >= (int)sizeof path) return NULL;
   make_folders(path);
   return df_strdup(path);
@@ -202,8 +207,10 @@ df_status df_input_create(const df_cli *cli, bool interactive, df_input **out, d
   if (!in) return DF_OOM(err, "the input", sizeof *in);
   in->colour = cli->term.colour_out;
   df_status st = interactive ? open_terminal(in, err) : DF_OK;
-  if (st == DF_OK) *out = in;
-  else df_input_free(in);
+  if (st == DF_OK)
+    *out = in;
+  else
+    df_input_free(in);
   return st;
 }
 
@@ -230,7 +237,8 @@ df_input_kind df_input_next(df_input *in, df_buf *text, df_error *err) {
       break;
     }
     if (kind != DF_INPUT_TEXT) break;
-    if (df_block_feed(&st, line.data ? line.data : "", line.len, text, &done, &block, err) != DF_OK) kind = DF_INPUT_ERROR;
+    if (df_block_feed(&st, line.data ? line.data : "", line.len, text, &done, &block, err) != DF_OK)
+      kind = DF_INPUT_ERROR;
     in->prompt = L". ";
   }
   df_buf_release(&line);

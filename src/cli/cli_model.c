@@ -5,8 +5,8 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "base/clock.h"
+#include "base/mem.h"
 #include "cli/cli_text.h"
 #include "cli/interrupt.h"
 #include "cli/known.h"
@@ -31,9 +31,9 @@ static df_status check_options(const df_opts *o, df_error *err) {
   bool draft = df_opt_given(o, OPT_DRAFT_MODEL) && !drafting_off(o);
   if (df_opt_given(o, OPT_SPEC_DRAFT_N_MAX) && df_opt_given(o, OPT_SPEC_WIDTH) &&
       df_opt_int(o, OPT_SPEC_DRAFT_N_MAX, 0) + 1 != df_opt_int(o, OPT_SPEC_WIDTH, 0)) {
-    df_status st = DF_FAIL(err, DF_ERR_ARGUMENT, "--spec-draft-n-max %lld and --spec-width %lld contradict each other",
-                           (long long)df_opt_int(o, OPT_SPEC_DRAFT_N_MAX, 0),
-                           (long long)df_opt_int(o, OPT_SPEC_WIDTH, 0));
+    df_status st =
+        DF_FAIL(err, DF_ERR_ARGUMENT, "--spec-draft-n-max %lld and --spec-width %lld contradict each other",
+                (long long)df_opt_int(o, OPT_SPEC_DRAFT_N_MAX, 0), (long long)df_opt_int(o, OPT_SPEC_WIDTH, 0));
     df_error_hint(err, "the width counts one row more than the drafted tokens; give one of them");
     return st;
   }
@@ -141,7 +141,8 @@ void df_loaded_describe(const df_loaded *l, const df_cli *cli) {
     return;
   }
   df_format_grouped(vocab, sizeof vocab, l->draft_info.draft_vocab);
-  fprintf(stderr, "%sdrafting  draft-dflash, %s %u drafted token%s a step (width %u with the last token), from %s tokens%s\n",
+  fprintf(stderr,
+          "%sdrafting  draft-dflash, %s %u drafted token%s a step (width %u with the last token), from %s tokens%s\n",
           dim, l->width_given ? "at most" : "up to", l->width - 1, l->width == 2 ? "" : "s", l->width, vocab, off);
 }
 

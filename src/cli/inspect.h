@@ -11,8 +11,8 @@
 #include "format/weights_source.h"
 
 typedef struct df_subject {
-  char *path;       /* owned */
-  df_gguf *gguf;    /* NULL: safetensors */
+  char *path;        /* owned */
+  df_gguf *gguf;     /* NULL: safetensors */
   df_source *source; /* NULL when the architecture is not one of ours; `why` says so */
   char why[512];
   uint64_t tok_hash; /* 0: no tokenizer in it, or one that we cannot read */

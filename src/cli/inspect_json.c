@@ -24,8 +24,10 @@ static void value_json(df_json_out *w, const df_gguf_kv *kv, bool full) {
   for (uint64_t i = 0; i < kv->count; i++) {
     df_gguf_str s;
     if (kv->elem == DF_GGUF_STRING) {
-      if (df_gguf_str_next(&it, &s)) df_json_out_str(w, s.data, s.len);
-      else df_json_out_null(w);
+      if (df_gguf_str_next(&it, &s))
+        df_json_out_str(w, s.data, s.len);
+      else
+        df_json_out_null(w);
     } else if (kv->elem == DF_GGUF_F32 || kv->elem == DF_GGUF_F64) {
       df_json_out_f64(w, df_gguf_float_at(kv, i));
     } else if (kv->elem == DF_GGUF_BOOL) {
@@ -60,8 +62,10 @@ static void geometry_json(df_json_out *w, const df_config *c) {
   if (c->is_draft) {
     member_u(w, "block_size", c->block_size);
     df_json_out_key(w, "mask_token_id");
-    if (c->mask_token_id >= 0) df_json_out_i64(w, c->mask_token_id);
-    else df_json_out_null(w);
+    if (c->mask_token_id >= 0)
+      df_json_out_i64(w, c->mask_token_id);
+    else
+      df_json_out_null(w);
     df_json_out_key(w, "taps"), df_json_out_array(w);
     for (uint32_t i = 0; i < c->n_taps; i++) df_json_out_u64(w, c->taps[i]);
     df_json_out_close(w);
@@ -124,13 +128,17 @@ df_status df_inspect_json(const df_subject *s, const df_fit_report *fit, bool fu
   df_json_out_key(&w, "file"), df_json_out_cstr(&w, s->path);
   df_json_out_key(&w, "format"), df_json_out_cstr(&w, s->gguf ? "gguf" : "safetensors");
   df_json_out_key(&w, "file_bytes");
-  if (df_file_bytes(s->path) >= 0) df_json_out_i64(&w, df_file_bytes(s->path));
-  else df_json_out_null(&w);
+  if (df_file_bytes(s->path) >= 0)
+    df_json_out_i64(&w, df_file_bytes(s->path));
+  else
+    df_json_out_null(&w);
   df_json_out_key(&w, "tokenizer_hash");
   char hash[20];
   (void)snprintf(hash, sizeof hash, "%016llx", (unsigned long long)s->tok_hash);
-  if (s->tok_hash) df_json_out_cstr(&w, hash);
-  else df_json_out_null(&w);
+  if (s->tok_hash)
+    df_json_out_cstr(&w, hash);
+  else
+    df_json_out_null(&w);
   if (s->why[0]) df_json_out_key(&w, "note"), df_json_out_cstr(&w, s->why);
   if (s->gguf) {
     df_json_out_key(&w, "metadata");

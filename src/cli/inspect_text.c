@@ -22,10 +22,14 @@ static void put_string(df_buf *b, const char *s, size_t n, bool full) {
 }
 
 static void put_number(df_buf *b, const df_gguf_kv *kv, uint64_t i) {
-  if (kv->elem == DF_GGUF_F32) (void)!df_buf_printf(b, NULL, "%.7g", df_gguf_float_at(kv, i));
-  else if (kv->elem == DF_GGUF_F64) (void)!df_buf_printf(b, NULL, "%.15g", df_gguf_float_at(kv, i));
-  else if (kv->elem == DF_GGUF_BOOL) (void)!df_buf_puts(b, df_gguf_int_at(kv, i) ? "true" : "false", NULL);
-  else (void)!df_buf_printf(b, NULL, "%lld", (long long)df_gguf_int_at(kv, i));
+  if (kv->elem == DF_GGUF_F32)
+    (void)!df_buf_printf(b, NULL, "%.7g", df_gguf_float_at(kv, i));
+  else if (kv->elem == DF_GGUF_F64)
+    (void)!df_buf_printf(b, NULL, "%.15g", df_gguf_float_at(kv, i));
+  else if (kv->elem == DF_GGUF_BOOL)
+    (void)!df_buf_puts(b, df_gguf_int_at(kv, i) ? "true" : "false", NULL);
+  else
+    (void)!df_buf_printf(b, NULL, "%lld", (long long)df_gguf_int_at(kv, i));
 }
 
 static void value_text(df_buf *b, const df_gguf_kv *kv, bool full) {
@@ -37,8 +41,10 @@ static void value_text(df_buf *b, const df_gguf_kv *kv, bool full) {
   for (uint64_t i = 0; i < shown; i++) {
     df_gguf_str s;
     if (i) (void)!df_buf_puts(b, ", ", NULL);
-    if (kv->elem != DF_GGUF_STRING) put_number(b, kv, i);
-    else if (df_gguf_str_next(&it, &s)) put_string(b, s.data, s.len, full);
+    if (kv->elem != DF_GGUF_STRING)
+      put_number(b, kv, i);
+    else if (df_gguf_str_next(&it, &s))
+      put_string(b, s.data, s.len, full);
   }
   if (shown < kv->count) (void)!df_buf_puts(b, ", ...", NULL);
   if (array) (void)!df_buf_puts(b, "]", NULL);
@@ -78,12 +84,15 @@ static void draft_rows(df_table *t, const df_config *c) {
   char text[320];
   size_t n = 0;
   row_u(t, "block size (rows)", c->block_size);
-  if (c->mask_token_id >= 0) row_u(t, "mask token", (uint64_t)c->mask_token_id);
-  else df_table_add(t, "mask token", "not stated");
+  if (c->mask_token_id >= 0)
+    row_u(t, "mask token", (uint64_t)c->mask_token_id);
+  else
+    df_table_add(t, "mask token", "not stated");
   text[0] = '\0';
   for (uint32_t i = 0; i < c->n_taps && n < sizeof text; i++)
     n += (size_t)snprintf(text + n, sizeof text - n, "%s%u", i ? " " : "", c->taps[i]);
-  if (c->n_target_layers && n < sizeof text) n += (size_t)snprintf(text + n, sizeof text - n, " of %u", c->n_target_layers);
+  if (c->n_target_layers && n < sizeof text)
+    n += (size_t)snprintf(text + n, sizeof text - n, " of %u", c->n_target_layers);
   if (c->taps_by_rule && n < sizeof text) (void)snprintf(text + n, sizeof text - n, " (by rule, not stated)");
   df_table_add(t, "tapped layers", text);
 }
@@ -98,8 +107,10 @@ static void print_geometry(const df_config *c, const df_cli *cli) {
   (void)snprintf(text, sizeof text, "%u query, %u key/value, width %u", c->n_heads, c->n_kv_heads, c->head_dim);
   df_table_add(&t, "heads", text);
   row_u(&t, "feed-forward width", c->ffn);
-  if (c->vocab) row_u(&t, "vocabulary", c->vocab);
-  else df_table_add(&t, "vocabulary", "not stated");
+  if (c->vocab)
+    row_u(&t, "vocabulary", c->vocab);
+  else
+    df_table_add(&t, "vocabulary", "not stated");
   if (c->context_length) row_u(&t, "context", c->context_length);
   (void)snprintf(text, sizeof text, "base %.9g, %u channels%s", (double)c->rope.base, c->rope.dim,
                  c->rope.scaling == DF_ROPE_NONE ? "" : ", scaled");
@@ -133,7 +144,10 @@ static void print_tensors(const df_subject *s, const df_cli *cli) {
 }
 
 static void print_totals(const df_subject *s, const df_cli *cli) {
-  struct { const char *type; uint64_t tensors, values, bytes; } by[32] = {{0}};
+  struct {
+    const char *type;
+    uint64_t tensors, values, bytes;
+  } by[32] = {{0}};
   size_t n_by = 0;
   uint64_t values = 0, bytes = 0;
   for (size_t i = 0; i < df_subject_tensors(s); i++) {
@@ -180,8 +194,10 @@ static void print_fit(const df_fit_report *fit, const df_cli *cli) {
 void df_inspect_text(const df_subject *s, const df_fit_report *fit, const df_cli *cli, bool full) {
   int64_t bytes = df_file_bytes(s->path);
   printf("%s%s%s\n", df_term_out(&cli->term, DF_STYLE_BOLD), s->path, df_term_out(&cli->term, DF_STYLE_RESET));
-  if (s->gguf) printf("GGUF version %u, alignment %u", df_gguf_version(s->gguf), df_gguf_alignment(s->gguf));
-  else printf("safetensors");
+  if (s->gguf)
+    printf("GGUF version %u, alignment %u", df_gguf_version(s->gguf), df_gguf_alignment(s->gguf));
+  else
+    printf("safetensors");
   if (bytes >= 0) {
     char text[32];
     df_format_grouped(text, sizeof text, (uint64_t)bytes);

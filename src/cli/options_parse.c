@@ -73,7 +73,8 @@ static void nearest_in(const char *list, const char *s, size_t n, unsigned *best
   size_t len;
   while ((list = df_word_next(list, &w, &len)) != NULL) {
     unsigned d = df_edit_distance(s, n, w, len, *best);
-    /* Two-letter options are near everything; they help nobody as a guess. A longer name that the flag starts is near. */
+    /* Two-letter options are near everything; they help nobody as a guess. A longer name that the flag starts is near.
+     */
     if (len > 4 && n > 4 && len > n && memcmp(w, s, n) == 0) d = 1;
     if (len > 3 && d < *best && len < cap) {
       *best = d;
@@ -129,7 +130,8 @@ static const struct {
     {"-i --interactive -if --interactive-first -mli --multiline-input", "use dflash chat; \"\"\" starts a block"},
     {"--instruct -ins", "use --chat"},
     {"--host --port --api-key", "these belong to a server"},
-    {"--no-display-prompt --simple-io --no-warmup --warmup --no-perf --perf", "this is how it behaves; leave the flag out"},
+    {"--no-display-prompt --simple-io --no-warmup --warmup --no-perf --perf",
+     "this is how it behaves; leave the flag out"},
     {"-tp --tensor-parallel-size -dp --data-parallel-size --mem-fraction-static --gpu-memory-utilization --dtype",
      "one process runs the model; leave the flag out"},
     {"--n-probs --logprobs", "use dflash perplexity for scores"},
@@ -179,12 +181,15 @@ bool df_parse_size(const char *text, int64_t *out) {
 /* Where the value came from, for messages: the spelling used or the variable. */
 static df_status bad_value(const df_opt *opt, const char *from, const char *text, df_error *err) {
   char want[160];
-  if (opt->kind == DF_OPT_CHOICE) (void)snprintf(want, sizeof want, "one of %s", opt->choices);
-  else if (opt->kind == DF_OPT_FLAG) (void)snprintf(want, sizeof want, "1 or 0");
+  if (opt->kind == DF_OPT_CHOICE)
+    (void)snprintf(want, sizeof want, "one of %s", opt->choices);
+  else if (opt->kind == DF_OPT_FLAG)
+    (void)snprintf(want, sizeof want, "1 or 0");
   else if (opt->kind == DF_OPT_SIZE)
     (void)snprintf(want, sizeof want, "a whole number from %.0f to %.0f%s%s", opt->min, opt->max,
                    opt->choices ? " or " : "", opt->choices ? opt->choices : "");
-  else (void)snprintf(want, sizeof want, "a number from %g to %g", opt->min, opt->max);
+  else
+    (void)snprintf(want, sizeof want, "a number from %g to %g", opt->min, opt->max);
   return DF_FAIL(err, DF_ERR_ARGUMENT, "%s needs %s, not \"%.80s\"", from, want, text);
 }
 
@@ -224,7 +229,8 @@ static df_status assign(df_opts *o, df_opt_id id, const char *text, df_opt_sourc
       if (!choice_ok(opt->choices, text)) return bad_value(opt, from, text, err);
       break;
     case DF_OPT_SIZE:
-      if (opt->choices && strcasecmp(text, opt->choices) == 0) v.integer = -1;
+      if (opt->choices && strcasecmp(text, opt->choices) == 0)
+        v.integer = -1;
       else if (!df_parse_size(text, &v.integer) || (double)v.integer < opt->min || (double)v.integer > opt->max)
         return bad_value(opt, from, text, err);
       break;

@@ -15,7 +15,7 @@
 
 typedef struct df_pull {
   df_cli *cli;
-  char *cache;   /* owned */
+  char *cache; /* owned */
   bool offline;
   char path[4096]; /* of the file that was fetched or found */
   uint64_t bytes;

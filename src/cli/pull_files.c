@@ -50,7 +50,8 @@ df_status df_space_check(const char *folder, uint64_t need, df_error *err) {
 
 df_status df_write_failed(const char *path, int why, const char *kept, df_error *err) {
   df_status st = DF_FAIL(err, DF_ERR_IO, "could not write \"%s\": %s", path, strerror(why));
-  if (why == ENOSPC || why == EDQUOT || why == EFBIG) df_error_hint(err, "make room and run the command again; %s", kept);
+  if (why == ENOSPC || why == EDQUOT || why == EFBIG)
+    df_error_hint(err, "make room and run the command again; %s", kept);
   return st;
 }
 

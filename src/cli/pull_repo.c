@@ -41,15 +41,18 @@ static void repo_open(repo *r, const char *spec) {
 static void put_escaped(char *out, size_t cap, const char *s) {
   size_t o = 0;
   for (; *s && o + 4 < cap; s++) {
-    if (id_char(*s) || *s == '/' || *s == '~') out[o++] = *s;
-    else o += (size_t)snprintf(out + o, cap - o, "%%%02X", (unsigned char)*s);
+    if (id_char(*s) || *s == '/' || *s == '~')
+      out[o++] = *s;
+    else
+      o += (size_t)snprintf(out + o, cap - o, "%%%02X", (unsigned char)*s);
   }
   out[o] = '\0';
 }
 
 static df_status fetch_one(df_pull *p, const repo *r, const char *file, const char *sha256, df_error *err) {
   char url[4096], rel[NAME_CAP + 320], escaped[3 * NAME_CAP];
-  if (!df_name_is_safe(file)) return DF_FAIL(err, DF_ERR_FORMAT, "the repository lists the unsafe file name \"%.200s\"", file);
+  if (!df_name_is_safe(file))
+    return DF_FAIL(err, DF_ERR_FORMAT, "the repository lists the unsafe file name \"%.200s\"", file);
   put_escaped(escaped, sizeof escaped, file);
   if (snprintf(url, sizeof url, "%s/%s/resolve/main/%s", r->endpoint, r->id, escaped) >= (int)sizeof url)
     return DF_FAIL(err, DF_ERR_ARGUMENT, "the file name is too long");
@@ -117,8 +120,8 @@ static void name_some(const listing *l, const char *part, char *out, size_t cap)
 
 /* The files of a safetensors model that we read. */
 static bool is_model_part(const char *f) {
-  static const char *const names[] = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-                                      "chat_template.jinja", "special_tokens_map.json"};
+  static const char *const names[] = {"config.json",           "generation_config.json", "tokenizer.json",
+                                      "tokenizer_config.json", "chat_template.jinja",    "special_tokens_map.json"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     if (strcmp(f, names[i]) == 0) return true;
   }
@@ -142,7 +145,8 @@ static df_status fetch_folder(df_pull *p, const repo *r, const listing *l, df_er
   return DF_OK;
 }
 
-static df_status choose(df_pull *p, const repo *r, const listing *l, const char *part, const char *sha256, df_error *err) {
+static df_status choose(df_pull *p, const repo *r, const listing *l, const char *part, const char *sha256,
+                        df_error *err) {
   const char *match = NULL;
   size_t n = 0, weights = 0;
   for (size_t i = 0; i < l->n; i++) {
@@ -157,8 +161,10 @@ static df_status choose(df_pull *p, const repo *r, const listing *l, const char 
   char some[256];
   name_some(l, n ? part : NULL, some, sizeof some);
   df_status st;
-  if (n == 0) st = DF_FAIL(err, DF_ERR_ARGUMENT, "\"%s\" has no file for \"%s\"", r->id, part ? part : "GGUF");
-  else st = DF_FAIL(err, DF_ERR_ARGUMENT, "\"%s\" has %zu files that fit", r->id, n);
+  if (n == 0)
+    st = DF_FAIL(err, DF_ERR_ARGUMENT, "\"%s\" has no file for \"%s\"", r->id, part ? part : "GGUF");
+  else
+    st = DF_FAIL(err, DF_ERR_ARGUMENT, "\"%s\" has %zu files that fit", r->id, n);
   df_error_hint(err, "name one: %s:FILE, of %s", r->id, some[0] ? some : "its file list");
   return st;
 }

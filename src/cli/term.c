@@ -11,9 +11,9 @@
 #include "base/mem.h"
 
 static const char *const style_codes[DF_STYLE_COUNT] = {
-    [DF_STYLE_RESET] = "\033[0m",  [DF_STYLE_BOLD] = "\033[1m",   [DF_STYLE_DIM] = "\033[2m",
-    [DF_STYLE_RED] = "\033[31m",   [DF_STYLE_GREEN] = "\033[32m", [DF_STYLE_YELLOW] = "\033[33m",
-    [DF_STYLE_BLUE] = "\033[34m",  [DF_STYLE_CYAN] = "\033[36m"};
+    [DF_STYLE_RESET] = "\033[0m", [DF_STYLE_BOLD] = "\033[1m",   [DF_STYLE_DIM] = "\033[2m",
+    [DF_STYLE_RED] = "\033[31m",  [DF_STYLE_GREEN] = "\033[32m", [DF_STYLE_YELLOW] = "\033[33m",
+    [DF_STYLE_BLUE] = "\033[34m", [DF_STYLE_CYAN] = "\033[36m"};
 
 /* For the signal handler: which streams may be in the middle of a colour. */
 static volatile bool reset_out, reset_err;
@@ -80,10 +80,14 @@ void df_format_bytes(char *out, size_t cap, uint64_t bytes) {
 }
 
 void df_format_count(char *out, size_t cap, uint64_t n) {
-  if (n >= 1000000000) (void)snprintf(out, cap, "%.2f B", (double)n / 1e9);
-  else if (n >= 1000000) (void)snprintf(out, cap, "%.1f M", (double)n / 1e6);
-  else if (n >= 10000) (void)snprintf(out, cap, "%.1f k", (double)n / 1e3);
-  else (void)snprintf(out, cap, "%llu", (unsigned long long)n);
+  if (n >= 1000000000)
+    (void)snprintf(out, cap, "%.2f B", (double)n / 1e9);
+  else if (n >= 1000000)
+    (void)snprintf(out, cap, "%.1f M", (double)n / 1e6);
+  else if (n >= 10000)
+    (void)snprintf(out, cap, "%.1f k", (double)n / 1e3);
+  else
+    (void)snprintf(out, cap, "%llu", (unsigned long long)n);
 }
 
 void df_format_grouped(char *out, size_t cap, uint64_t n) {
@@ -114,8 +118,10 @@ static void eta_format(char *out, size_t cap, double seconds) {
     return;
   }
   unsigned s = (unsigned)(seconds + 0.5);
-  if (s >= 3600) (void)snprintf(out, cap, "%u:%02u:%02u", s / 3600, s / 60 % 60, s % 60);
-  else (void)snprintf(out, cap, "%u:%02u", s / 60, s % 60);
+  if (s >= 3600)
+    (void)snprintf(out, cap, "%u:%02u:%02u", s / 3600, s / 60 % 60, s % 60);
+  else
+    (void)snprintf(out, cap, "%u:%02u", s / 60, s % 60);
 }
 
 static double share_of(uint64_t done, uint64_t total) { return done >= total ? 1.0 : (double)done / (double)total; }
@@ -125,17 +131,22 @@ static void progress_tail(char *out, size_t cap, uint64_t done, uint64_t total, 
                           unsigned columns) {
   char eta[16] = "", amount[24] = "", speed[32] = "";
   df_format_bytes(amount, sizeof amount, done);
-  if (bytes) df_format_bytes(speed, sizeof speed - 2, rate > 0 ? (uint64_t)rate : 0);
-  else (void)snprintf(speed, sizeof speed, "%.1f ", rate);
+  if (bytes)
+    df_format_bytes(speed, sizeof speed - 2, rate > 0 ? (uint64_t)rate : 0);
+  else
+    (void)snprintf(speed, sizeof speed, "%.1f ", rate);
   if (total == 0) {
     (void)snprintf(out, cap, bytes ? " %s  %s/s" : " %s", amount, speed);
     return;
   }
   unsigned percent = (unsigned)(share_of(done, total) * 100);
   eta_format(eta, sizeof eta, rate > 0 && done <= total ? (double)(total - done) / rate : -1);
-  if (columns < 30) (void)snprintf(out, cap, " %3u %%", percent);
-  else if (columns < 50 || !bytes) (void)snprintf(out, cap, " %3u %%  ETA %s", percent, eta);
-  else (void)snprintf(out, cap, " %3u %%  %s/s  ETA %s", percent, speed, eta);
+  if (columns < 30)
+    (void)snprintf(out, cap, " %3u %%", percent);
+  else if (columns < 50 || !bytes)
+    (void)snprintf(out, cap, " %3u %%  ETA %s", percent, eta);
+  else
+    (void)snprintf(out, cap, " %3u %%  %s/s  ETA %s", percent, speed, eta);
 }
 
 void df_progress_format(char *out, size_t cap, const char *label, uint64_t done, uint64_t total, double units_per_s,
@@ -243,9 +254,12 @@ static void put_cell(FILE *out, const char *s, size_t width, bool right, bool la
     return;
   }
   size_t pad = w < width ? width - w : 0;
-  if (right) fprintf(out, "%*s%s", (int)pad, "", s);
-  else if (last) fputs(s, out);
-  else fprintf(out, "%s%*s", s, (int)pad, "");
+  if (right)
+    fprintf(out, "%*s%s", (int)pad, "", s);
+  else if (last)
+    fputs(s, out);
+  else
+    fprintf(out, "%s%*s", s, (int)pad, "");
 }
 
 void df_table_print(const df_table *t, FILE *out, unsigned columns, const char *head_on, const char *head_off) {

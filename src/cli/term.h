@@ -19,8 +19,15 @@ typedef struct df_term {
 } df_term;
 
 typedef enum df_style {
-  DF_STYLE_RESET, DF_STYLE_BOLD, DF_STYLE_DIM, DF_STYLE_RED, DF_STYLE_GREEN, DF_STYLE_YELLOW, DF_STYLE_BLUE,
-  DF_STYLE_CYAN, DF_STYLE_COUNT
+  DF_STYLE_RESET,
+  DF_STYLE_BOLD,
+  DF_STYLE_DIM,
+  DF_STYLE_RED,
+  DF_STYLE_GREEN,
+  DF_STYLE_YELLOW,
+  DF_STYLE_BLUE,
+  DF_STYLE_CYAN,
+  DF_STYLE_COUNT
 } df_style;
 
 /* Precedence: option ("on", "off", "auto" or NULL) > NO_COLOR (non-empty) > CLICOLOR_FORCE (non-empty, not "0") >
@@ -48,11 +55,11 @@ size_t df_text_columns(const char *s);
 
 typedef struct df_progress {
   const df_term *term;
-  const char *label;  /* borrowed */
-  uint64_t total;     /* 0 = unknown */
-  uint64_t start;     /* units that were there before (not counted for speed) */
+  const char *label; /* borrowed */
+  uint64_t total;    /* 0 = unknown */
+  uint64_t start;    /* units that were there before (not counted for speed) */
   uint64_t t0_ns, last_ns;
-  bool bytes;         /* show MB and MB/s */
+  bool bytes; /* show MB and MB/s */
   bool drawn;
 } df_progress;
 
@@ -74,7 +81,7 @@ typedef struct df_table {
   bool right[DF_TABLE_COLS];       /* right-aligned */
   char **cells;                    /* owned, row-major */
   size_t n_rows, cap_rows;
-  bool failed;                     /* out of memory: rows were lost */
+  bool failed; /* out of memory: rows were lost */
 } df_table;
 
 void df_table_init(df_table *t, unsigned n_cols, const char *const *head, const char *align); /* align: 'l' or 'r' */

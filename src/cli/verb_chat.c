@@ -37,11 +37,15 @@ static df_status answer(df_chat *c, df_error *err) {
   df_status st = df_conv_json(&c->conv, &json, err);
   if (st == DF_OK) st = df_prompt_chat(c->l.model, json.data, c->template_text, &ids, &n, err);
   if (st == DF_OK) st = df_answer_run(&a, c->l.session, ids, n, g, err);
-  if (st == DF_OK) st = keep_answer(c, &a, n, err);
-  else df_conv_pop(&c->conv);
+  if (st == DF_OK)
+    st = keep_answer(c, &a, n, err);
+  else
+    df_conv_pop(&c->conv);
   int signo = df_interrupted;
-  if (signo == SIGTERM || signo == SIGHUP) c->leave = true;
-  else df_interrupt_clear();
+  if (signo == SIGTERM || signo == SIGHUP)
+    c->leave = true;
+  else
+    df_interrupt_clear();
   df_ids_free(ids);
   df_buf_release(&json);
   df_answer_release(&a);

@@ -51,8 +51,10 @@ df_status df_subject_open(df_subject *s, const char *path, df_error *err) {
       (void)snprintf(s->why, sizeof s->why, "%s", why.msg);
     }
   }
-  if (st == DF_OK) s->tok_hash = tokenizer_hash(s);
-  else df_subject_close(s);
+  if (st == DF_OK)
+    s->tok_hash = tokenizer_hash(s);
+  else
+    df_subject_close(s);
   return st;
 }
 
@@ -93,8 +95,8 @@ df_tensor_row df_subject_tensor(const df_subject *s, size_t i) {
 }
 
 const char *df_gguf_kind_text(const df_gguf_kv *kv, char *buf, size_t cap) {
-  static const char *const names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64",
-                                      "i64", "f64"};
+  static const char *const names[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                      "bool", "string", "array", "u64", "i64", "f64"};
   const char *elem = (unsigned)kv->elem < sizeof names / sizeof names[0] ? names[kv->elem] : "unknown";
   if (kv->type != DF_GGUF_ARRAY) return elem;
   (void)snprintf(buf, cap, "%s[%llu]", elem, (unsigned long long)kv->count);
@@ -140,8 +142,10 @@ int df_verb_inspect(df_cli *cli) {
   if (df_target_resolve(o, name, &path, NULL) != DF_OK) DF_TRY_GOTO(st, df_draft_resolve(o, name, &path, &err), done);
   DF_TRY_GOTO(st, df_subject_open(&s, path, &err), done);
   if (fit) DF_TRY_GOTO(st, compare(cli, &s, &report, &status, &err), done);
-  if (df_opt_on(o, OPT_JSON, false)) st = df_inspect_json(&s, fit ? &report : NULL, full, &err);
-  else df_inspect_text(&s, fit ? &report : NULL, cli, full);
+  if (df_opt_on(o, OPT_JSON, false))
+    st = df_inspect_json(&s, fit ? &report : NULL, full, &err);
+  else
+    df_inspect_text(&s, fit ? &report : NULL, cli, full);
 done:
   if (st != DF_OK) status = df_cli_report(cli, &err);
   df_subject_close(&s);

@@ -11,9 +11,12 @@
 static const struct {
   uint32_t bit;
   const char *name;
-} features[] = {{DF_CPU_AVX2, "avx2"},     {DF_CPU_FMA, "fma"},
-                {DF_CPU_F16C, "f16c"},     {DF_CPU_AVX512, "avx512"},
-                {DF_CPU_AVX512VNNI, "avx512vnni"}, {DF_CPU_AVXVNNI, "avxvnni"},
+} features[] = {{DF_CPU_AVX2, "avx2"},
+                {DF_CPU_FMA, "fma"},
+                {DF_CPU_F16C, "f16c"},
+                {DF_CPU_AVX512, "avx512"},
+                {DF_CPU_AVX512VNNI, "avx512vnni"},
+                {DF_CPU_AVXVNNI, "avxvnni"},
                 {DF_CPU_AVX512BF16, "avx512bf16"}};
 
 static const char *compiler(void) {
@@ -43,7 +46,9 @@ static void cpu_text(void) {
   for (int t = DF_TIER_REF; t <= DF_TIER_AVX512; t++) {
     df_cpu_tier best = df_cpu_best_tier();
     printf("%-11s%-7s %s\n", t == DF_TIER_REF ? "kernels" : "", df_cpu_tier_name((df_cpu_tier)t),
-           (int)best == t ? "in use unless --cpu says otherwise" : t < (int)best ? "fits" : "needs another processor");
+           (int)best == t  ? "in use unless --cpu says otherwise"
+           : t < (int)best ? "fits"
+                           : "needs another processor");
   }
 }
 
@@ -75,8 +80,10 @@ static int version_json(df_cli *cli) {
 
 int df_verb_version(df_cli *cli) {
   if (df_opt_on(&cli->opts, OPT_JSON, false)) return version_json(cli);
-  if (df_opt_on(&cli->opts, OPT_CPU_INFO, false)) cpu_text();
-  else version_text();
+  if (df_opt_on(&cli->opts, OPT_CPU_INFO, false))
+    cpu_text();
+  else
+    version_text();
   return DF_EXIT_OK;
 }
 
@@ -99,8 +106,10 @@ int df_verb_help(df_cli *cli) {
 int df_verb_completion(df_cli *cli) {
   df_error err;
   if (cli->opts.n_pos == 1 && df_completion_print(stdout, cli->opts.pos[0])) return DF_EXIT_OK;
-  if (cli->opts.n_pos) (void)DF_FAIL(&err, DF_ERR_ARGUMENT, "no completion for the shell \"%.60s\"", cli->opts.pos[0]);
-  else (void)DF_FAIL(&err, DF_ERR_ARGUMENT, "no shell given");
+  if (cli->opts.n_pos)
+    (void)DF_FAIL(&err, DF_ERR_ARGUMENT, "no completion for the shell \"%.60s\"", cli->opts.pos[0]);
+  else
+    (void)DF_FAIL(&err, DF_ERR_ARGUMENT, "no shell given");
   df_error_hint(&err, "one of bash, zsh, fish; for example: source <(dflash completion bash)");
   return df_cli_report(cli, &err);
 }

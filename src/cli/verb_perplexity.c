@@ -61,8 +61,10 @@ static df_status report(df_cli *cli, df_loaded *l, const score_run *r, size_t n,
   double nll = r->sum / (double)r->scored, ppl = exp(nll);
   uint32_t ctx = df_session_n_ctx(l->session);
   if (!df_opt_on(&cli->opts, OPT_JSON, false)) {
-    printf("tokens      %zu, %llu scored in %llu window%s of up to %u (no overlap; the first token of a window is not "
-           "scored)\n", n, (unsigned long long)r->scored, (unsigned long long)r->windows, r->windows == 1 ? "" : "s", ctx);
+    printf(
+        "tokens      %zu, %llu scored in %llu window%s of up to %u (no overlap; the first token of a window is not "
+        "scored)\n",
+        n, (unsigned long long)r->scored, (unsigned long long)r->windows, r->windows == 1 ? "" : "s", ctx);
     printf("mean NLL    %.6f nats/token\nperplexity  %.4f\n", nll, ppl);
     return DF_OK;
   }

@@ -41,8 +41,10 @@ static bool repo_of_url(const char *url, char *out, size_t cap) {
   const char *kind = name ? strchr(name + 1, '/') : NULL;
   if (!kind) return false;
   const char *file = NULL;
-  if (strncmp(kind, "/resolve/main/", 14) == 0) file = kind + 14;
-  else if (strncmp(kind, "/blob/main/", 11) == 0) file = kind + 11;
+  if (strncmp(kind, "/resolve/main/", 14) == 0)
+    file = kind + 14;
+  else if (strncmp(kind, "/blob/main/", 11) == 0)
+    file = kind + 11;
   if (!file || !*file) return false;
   return snprintf(out, cap, "%.*s:%.*s", (int)(kind - org), org, (int)strcspn(file, "?#"), file) < (int)cap;
 }
@@ -61,7 +63,8 @@ static df_status pull(df_pull *p, const char *what, df_error *err) {
   }
   if (df_is_repo_spec(what)) return df_pull_repo(p, what, sha256, err);
   df_status st = DF_FAIL(err, DF_ERR_ARGUMENT, "unknown model \"%.100s\"", what);
-  df_error_hint(err, "known: %s, %s; or an https address, or ORG/NAME[:FILE]", df_known_models[0].name, df_known_models[1].name);
+  df_error_hint(err, "known: %s, %s; or an https address, or ORG/NAME[:FILE]", df_known_models[0].name,
+                df_known_models[1].name);
   return st;
 }
 
@@ -75,12 +78,14 @@ static void list_others(df_table *t, const char *dir, const char *rel, int depth
     struct stat sb;
     bool known = false;
     if (e->d_name[0] == '.' || snprintf(path, sizeof path, "%s/%s", dir, e->d_name) >= (int)sizeof path ||
-        snprintf(name, sizeof name, "%s%s%s", rel, *rel ? "/" : "", e->d_name) >= (int)sizeof name || stat(path, &sb) != 0)
+        snprintf(name, sizeof name, "%s%s%s", rel, *rel ? "/" : "", e->d_name) >= (int)sizeof name ||
+        stat(path, &sb) != 0)
       continue;
     if (S_ISDIR(sb.st_mode) && depth > 0) list_others(t, path, name, depth - 1);
     for (unsigned i = 0; i < df_known_model_count; i++) known = known || strcmp(df_known_models[i].file, name) == 0;
     size_t n = strlen(name);
-    bool model = (n > 5 && strcmp(name + n - 5, ".gguf") == 0) || (n > 12 && strcmp(name + n - 12, ".safetensors") == 0);
+    bool model =
+        (n > 5 && strcmp(name + n - 5, ".gguf") == 0) || (n > 12 && strcmp(name + n - 12, ".safetensors") == 0);
     bool part = n > 11 && strcmp(name + n - 11, ".incomplete") == 0;
     if (known || !S_ISREG(sb.st_mode) || (!model && !part)) continue;
     df_format_bytes(size, sizeof size, (uint64_t)sb.st_size);
@@ -125,8 +130,10 @@ static df_status report(const df_pull *p, df_error *err) {
   df_json_out_key(&w, "path"), df_json_out_cstr(&w, p->path);
   df_json_out_key(&w, "bytes"), df_json_out_u64(&w, p->bytes);
   df_json_out_key(&w, "sha256");
-  if (p->sha256[0]) df_json_out_cstr(&w, p->sha256);
-  else df_json_out_null(&w);
+  if (p->sha256[0])
+    df_json_out_cstr(&w, p->sha256);
+  else
+    df_json_out_null(&w);
   df_json_out_key(&w, "cached"), df_json_out_bool(&w, p->found);
   df_json_out_close(&w);
   df_status st = df_json_out_end(&w);

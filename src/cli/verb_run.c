@@ -19,8 +19,10 @@ static df_status read_prompt(df_cli *cli, df_buf *b, df_error *err) {
   if (text && file) {
     if (o->v[OPT_PROMPT].source == o->v[OPT_FILE].source)
       return DF_FAIL(err, DF_ERR_ARGUMENT, "give the prompt with -p or with -f, not both");
-    if (o->v[OPT_FILE].source == DF_FROM_ENV) file = NULL; /* the command line beats the environment */
-    else text = NULL;
+    if (o->v[OPT_FILE].source == DF_FROM_ENV)
+      file = NULL; /* the command line beats the environment */
+    else
+      text = NULL;
   }
   if (text) {
     DF_TRY(df_buf_puts(b, text, err));
@@ -98,13 +100,17 @@ static df_status print_json(const df_cli *cli, const df_loaded *l, const df_answ
   df_stats_json(&w, &a->result.stats);
   df_json_out_key(&w, "model"), df_json_out_cstr(&w, l->model_path);
   df_json_out_key(&w, "draft");
-  if (l->draft_path) df_json_out_cstr(&w, l->draft_path);
-  else df_json_out_null(&w);
+  if (l->draft_path)
+    df_json_out_cstr(&w, l->draft_path);
+  else
+    df_json_out_null(&w);
   df_json_out_key(&w, "spec_width"), df_json_out_u64(&w, l->width);
   df_json_out_key(&w, "spec_draft_n_max"), df_json_out_u64(&w, l->width - 1);
   df_json_out_key(&w, "seed");
-  if (g->sampling.temperature > 0) df_json_out_u64(&w, g->sampling.seed);
-  else df_json_out_null(&w);
+  if (g->sampling.temperature > 0)
+    df_json_out_u64(&w, g->sampling.seed);
+  else
+    df_json_out_null(&w);
   df_json_out_key(&w, "threads"), df_json_out_u64(&w, l->info.n_threads);
   df_json_out_key(&w, "isa"), df_json_out_cstr(&w, l->info.cpu_tier);
   df_json_out_key(&w, "load_ms"), df_json_out_f64(&w, l->info.load_ms);
@@ -149,8 +155,10 @@ int df_verb_run(df_cli *cli) {
   if (stats && !json) df_loaded_describe(&l, cli), fputc('\n', stderr);
   g = df_generate_from_opts(o, &l);
   DF_TRY_GOTO(st, df_answer_run(&a, l.session, ids, n, g, &err), done);
-  if (json) st = print_json(cli, &l, &a, &g, &err);
-  else finish_text(cli, &a, &g);
+  if (json)
+    st = print_json(cli, &l, &a, &g, &err);
+  else
+    finish_text(cli, &a, &g);
 done:;
   int status = st == DF_OK ? DF_EXIT_OK : df_cli_report(cli, &err);
   df_ids_free(ids);

@@ -13,7 +13,8 @@ const df_verb df_verbs[] = {
      "after the current token and still prints the statistics; a second Ctrl-C leaves at once.",
      df_verb_run},
     {DF_VERB_CHAT, "chat", "", 0, false, "Talk with a model, line by line",
-     "Keeps a conversation; the KV cache of earlier turns is reused. /help lists the commands. Three double quotes start "
+     "Keeps a conversation; the KV cache of earlier turns is reused. /help lists the commands. Three double quotes "
+     "start "
      "and end a block of several lines; a backslash at the end of a line continues it. When standard input is not a "
      "terminal, every line or block is one question and only the answers are printed.",
      df_verb_chat},
@@ -76,7 +77,10 @@ int df_cli_report(const df_cli *cli, const df_error *err) {
 static void log_line(void *user, int level, const char *line) {
   static const char *const names[] = {"error", "warning", "info", "debug"};
   const df_term *t = user;
-  fprintf(stderr, "%s[%s]%s %s\n", df_term_err(t, level == 0 ? DF_STYLE_RED : level == 1 ? DF_STYLE_YELLOW : DF_STYLE_DIM),
+  fprintf(stderr, "%s[%s]%s %s\n",
+          df_term_err(t, level == 0   ? DF_STYLE_RED
+                         : level == 1 ? DF_STYLE_YELLOW
+                                      : DF_STYLE_DIM),
           names[level & 3], df_term_err(t, DF_STYLE_RESET), line);
 }
 
@@ -135,9 +139,12 @@ static int common_options(df_cli *cli, const df_verb *verb, df_error *err) {
   if (df_opt_given(o, OPT_VERSION)) return df_verb_version(cli);
   if (o->n_pos > verb->max_pos) {
     (void)DF_FAIL(err, DF_ERR_ARGUMENT, "unexpected argument \"%.80s\"", o->pos[verb->max_pos]);
-    if (verb->bit == DF_VERB_RUN || verb->bit == DF_VERB_TOKENIZE) df_error_hint(err, "a prompt is given with -p TEXT");
-    else if (verb->max_pos == 0) df_error_hint(err, "\"dflash %s\" takes options only", verb->name);
-    else df_error_hint(err, "usage: dflash %s %s", verb->name, verb->args);
+    if (verb->bit == DF_VERB_RUN || verb->bit == DF_VERB_TOKENIZE)
+      df_error_hint(err, "a prompt is given with -p TEXT");
+    else if (verb->max_pos == 0)
+      df_error_hint(err, "\"dflash %s\" takes options only", verb->name);
+    else
+      df_error_hint(err, "usage: dflash %s %s", verb->name, verb->args);
     return df_cli_report(cli, err);
   }
   return -1;

@@ -4,8 +4,10 @@
 #include <string.h>
 
 static void say_u(char *out, size_t cap, uint64_t v, bool stated) {
-  if (stated) (void)snprintf(out, cap, "%llu", (unsigned long long)v);
-  else (void)snprintf(out, cap, "not stated");
+  if (stated)
+    (void)snprintf(out, cap, "%llu", (unsigned long long)v);
+  else
+    (void)snprintf(out, cap, "not stated");
 }
 
 static df_fit_item kind_item(const df_config *target, const df_config *draft) {
@@ -44,20 +46,28 @@ static df_fit_item taps_item(const df_config *target, const df_config *draft) {
 static df_fit_item mask_item(const df_config *target, const df_config *draft) {
   df_fit_item it = {.name = "mask token", .verdict = DF_FIT_OK};
   (void)snprintf(it.target, sizeof it.target, "ids below %u", target->vocab);
-  if (draft->mask_token_id < 0) it.verdict = DF_FIT_NOT_STATED;
-  else if (draft->mask_token_id >= (int64_t)target->vocab) it.verdict = DF_FIT_BAD;
+  if (draft->mask_token_id < 0)
+    it.verdict = DF_FIT_NOT_STATED;
+  else if (draft->mask_token_id >= (int64_t)target->vocab)
+    it.verdict = DF_FIT_BAD;
   say_u(it.draft, sizeof it.draft, (uint64_t)draft->mask_token_id, draft->mask_token_id >= 0);
   return it;
 }
 
 static df_fit_item tokenizer_item(uint64_t target, uint64_t draft) {
   df_fit_item it = {.name = "tokenizer", .verdict = DF_FIT_OK};
-  if (target == 0 || draft == 0) it.verdict = DF_FIT_NOT_STATED;
-  else if (target != draft) it.verdict = DF_FIT_BAD;
-  if (target) (void)snprintf(it.target, sizeof it.target, "%016llx", (unsigned long long)target);
-  else say_u(it.target, sizeof it.target, 0, false);
-  if (draft) (void)snprintf(it.draft, sizeof it.draft, "%016llx", (unsigned long long)draft);
-  else say_u(it.draft, sizeof it.draft, 0, false);
+  if (target == 0 || draft == 0)
+    it.verdict = DF_FIT_NOT_STATED;
+  else if (target != draft)
+    it.verdict = DF_FIT_BAD;
+  if (target)
+    (void)snprintf(it.target, sizeof it.target, "%016llx", (unsigned long long)target);
+  else
+    say_u(it.target, sizeof it.target, 0, false);
+  if (draft)
+    (void)snprintf(it.draft, sizeof it.draft, "%016llx", (unsigned long long)draft);
+  else
+    say_u(it.draft, sizeof it.draft, 0, false);
   return it;
 }
 

@@ -1,9 +1,9 @@
 /* Which pairs of target and draft are accepted, and what a refusal names. */
+#include <cmocka.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include <string.h>
 
@@ -16,8 +16,15 @@ static df_config target_of(void) {
 }
 
 static df_config draft_of(void) {
-  df_config c = {.is_draft = true, .n_layers = 5, .hidden = 576, .vocab = 49152, .mask_token_id = 16, .n_taps = 5,
-                 .taps = {1, 8, 14, 20, 27}, .n_target_layers = 30, .block_size = 16};
+  df_config c = {.is_draft = true,
+                 .n_layers = 5,
+                 .hidden = 576,
+                 .vocab = 49152,
+                 .mask_token_id = 16,
+                 .n_taps = 5,
+                 .taps = {1, 8, 14, 20, 27},
+                 .n_target_layers = 30,
+                 .block_size = 16};
   memcpy(c.arch, "dflash", 7);
   return c;
 }
