@@ -133,23 +133,20 @@ static df_status emit_inject(void *ctx, df_program *p, const df_graph_key *key, 
   return emit_inject_kv(r, p, feature, err);
 }
 
-/* A step injects up to a block of rows, a prefill up to a whole pass: two programs serve all. */
+/* A step injects up to a block of rows per sequence, a prefill up to a whole pass: a few programs serve all. */
 static df_graph_key inject_key(const df_drafter *r, uint32_t n) {
   const uint32_t all = r->inject_batch.max_rows;
-  return (df_graph_key){.mode = DF_MODE_EXTEND, .seqs = 1, .rows = n <= DF_TILE_ROWS && DF_TILE_ROWS < all ? DF_TILE_ROWS : all,
-                        .kv = r->kv.type, .tail = DF_TAIL_NONE, .executor = r->attn};
+  uint32_t rows = DF_TILE_ROWS;
+  while (rows < n) rows *= 4;
+  return (df_graph_key){.mode = DF_MODE_EXTEND, .seqs = 1, .rows = DF_MIN(rows, all), .kv = r->kv.type,
+                        .tail = DF_TAIL_NONE, .executor = r->attn};
 }
 
-df_status df_drafter_inject(df_drafter *r, const df_kv_seq *seq, uint32_t row0, uint32_t n, uint32_t first, df_error *err) {
+df_status df_drafter_inject(df_drafter *r, const df_inject_item *items, uint32_t n_items, df_error *err) {
   df_batch *b = &r->inject_batch;
-  b->n_rows = n;
-  b->n_seqs = 1;
-  for (uint32_t i = 0; i < n; i++) {
-    b->out_row[i] = row0 + i;
-    b->pos[i] = first + i;
-    b->slot[i] = df_kv_slot(seq, first + i);
-  }
-  const df_graph_key key = inject_key(r, n);
+  df_fill_begin(b);
+  for (uint32_t i = 0; i < n_items; i++) df_fill_add_rows(b, items[i].seq, items[i].row0, items[i].n, items[i].first);
+  const df_graph_key key = inject_key(r, b->n_rows);
   return df_runner_run(&r->runner, &key, b, key.rows, 1, emit_inject, r, err);
 }
 
@@ -175,32 +172,42 @@ static df_status emit_block(void *ctx, df_program *p, const df_graph_key *key, d
   return df_model_emit_head(p, head, in, &r->batch.n_out, &r->ws, true, err);
 }
 
-static df_graph_key block_key(const df_drafter *r, uint32_t width) {
-  return (df_graph_key){.mode = DF_MODE_DRAFT_BLOCK, .seqs = 1, .rows = width, .kv = r->kv.type, .tail = DF_TAIL_ARGMAX,
+static df_graph_key block_key(const df_drafter *r, uint32_t seqs, uint32_t width) {
+  return (df_graph_key){.mode = DF_MODE_DRAFT_BLOCK, .seqs = seqs, .rows = width, .kv = r->kv.type, .tail = DF_TAIL_ARGMAX,
                         .executor = r->attn};
 }
 
-df_status df_drafter_prepare(df_drafter *r, uint32_t width, df_error *err) {
-  const df_graph_key inject = inject_key(r, 1), block = block_key(r, width);
-  DF_TRY(df_runner_prepare(&r->runner, &inject, inject.rows, 1, emit_inject, r, err));
-  return df_runner_prepare(&r->runner, &block, width, 1, emit_block, r, err);
+df_status df_drafter_prepare(df_drafter *r, uint32_t seqs, uint32_t width, df_error *err) {
+  const uint32_t bucket = df_seq_bucket(seqs, r->batch.max_seqs);
+  for (uint32_t rows = 1; rows <= seqs * width; rows *= 4) {
+    const df_graph_key inject = inject_key(r, rows);
+    DF_TRY(df_runner_prepare(&r->runner, &inject, inject.rows, 1, emit_inject, r, err));
+  }
+  if (width < 2) return DF_OK;
+  const df_graph_key block = block_key(r, bucket, width);
+  return df_runner_prepare(&r->runner, &block, bucket * width, bucket, emit_block, r, err);
 }
 
-df_status df_drafter_draft(df_drafter *r, const df_kv_seq *seq, int32_t anchor, uint32_t n, uint32_t width, int32_t *drafted,
-                           df_error *err) {
+df_status df_drafter_draft(df_drafter *r, const df_draft_item *items, uint32_t n_items, uint32_t width, df_error *err) {
   df_batch *b = &r->batch;
   int32_t ids[DF_TILE_ROWS];
-  if (width < 2 || width > DF_TILE_ROWS) return DF_FAIL(err, DF_ERR_ARGUMENT, "a draft block of %u rows is outside 2..%d", width, DF_TILE_ROWS);
-  ids[0] = anchor;
+  if (width < 2 || width > DF_TILE_ROWS)
+    return DF_FAIL(err, DF_ERR_ARGUMENT, "a draft block of %u rows is outside 2..%d", width, DF_TILE_ROWS);
   for (uint32_t i = 1; i < width; i++) ids[i] = (int32_t)r->d->cfg.mask_token_id;
-  df_batch_fill_one(b, seq, ids, width, n, true);
-  b->n_out = width - 1; /* the anchor's own output is not used */
-  for (uint32_t i = 0; i < b->n_out; i++) b->out_row[i] = i + 1;
-  const df_graph_key key = block_key(r, width);
-  DF_TRY(df_runner_run(&r->runner, &key, b, width, 1, emit_block, r, err));
-  for (uint32_t i = 0; i + 1 < width; i++) {
-    const int32_t best = df_workspace_best(&r->ws, i);
-    drafted[i] = r->d->sub_head.n ? r->d->sub_ids[best] : best;
+  df_fill_begin(b);
+  for (uint32_t i = 0; i < n_items; i++) {
+    ids[0] = items[i].anchor;
+    (void)df_fill_add(b, items[i].seq, ids, width, items[i].n, DF_OUT_ALL_BUT_FIRST); /* the anchor's output is unused */
+  }
+  const uint32_t seqs = df_seq_bucket(n_items, b->max_seqs);
+  df_fill_pad(b, seqs, width);
+  const df_graph_key key = block_key(r, seqs, width);
+  DF_TRY(df_runner_run(&r->runner, &key, b, seqs * width, seqs, emit_block, r, err));
+  for (uint32_t i = 0; i < n_items; i++) {
+    for (uint32_t j = 0; j + 1 < width; j++) {
+      const int32_t best = df_workspace_best(&r->ws, i * (width - 1) + j);
+      items[i].drafted[j] = r->d->sub_head.n ? r->d->sub_ids[best] : best;
+    }
   }
   return DF_OK;
 }

@@ -35,15 +35,28 @@ typedef struct df_drafter {
 df_status df_drafter_init(df_drafter *r, df_draft *d, df_target *target, uint32_t max_width, bool graphs, df_error *err) DF_CHECK;
 void df_drafter_release(df_drafter *r);
 
-/* Injects rows row0 .. row0+n-1 of the target's last pass at positions first .. of one sequence. */
-df_status df_drafter_inject(df_drafter *r, const df_kv_seq *seq, uint32_t row0, uint32_t n, uint32_t first, df_error *err) DF_CHECK;
+/* What injection and drafting need to know of one sequence. */
+typedef struct df_inject_item {
+  const df_kv_seq *seq;
+  uint32_t row0;  /* first row of the target's last pass */
+  uint32_t n;     /* rows */
+  uint32_t first; /* position of row0 */
+} df_inject_item;
 
-/* Runs a block of `width` rows for one sequence: row 0 is the anchor at position n, the others are mask tokens. Writes
- * width - 1 drafted tokens. Slots n .. n+width-1 must be reserved. */
-df_status df_drafter_draft(df_drafter *r, const df_kv_seq *seq, int32_t anchor, uint32_t n, uint32_t width, int32_t *drafted,
-                           df_error *err) DF_CHECK;
+typedef struct df_draft_item {
+  const df_kv_seq *seq; /* slots n .. n+width-1 are reserved */
+  int32_t anchor;
+  uint32_t n;           /* the anchor's position */
+  int32_t *drafted;     /* [width - 1] result */
+} df_draft_item;
 
-/* Records the block pass of `width` rows and the injection of up to 16 rows, so that no later step allocates. */
-df_status df_drafter_prepare(df_drafter *r, uint32_t width, df_error *err) DF_CHECK;
+/* Fuses tapped rows of the target's last pass into draft K and V. */
+df_status df_drafter_inject(df_drafter *r, const df_inject_item *items, uint32_t n_items, df_error *err) DF_CHECK;
+
+/* Runs one block of `width` rows for every sequence: row 0 is the anchor, the others are mask tokens. */
+df_status df_drafter_draft(df_drafter *r, const df_draft_item *items, uint32_t n_items, uint32_t width, df_error *err) DF_CHECK;
+
+/* Records the block pass of up to `seqs` sequences and the injection behind it, so that no later step allocates. */
+df_status df_drafter_prepare(df_drafter *r, uint32_t seqs, uint32_t width, df_error *err) DF_CHECK;
 
 #endif

@@ -46,25 +46,6 @@ void df_target_release(df_target *t) {
   *t = (df_target){0};
 }
 
-void df_batch_fill_one(df_batch *b, const df_kv_seq *seq, const int32_t *ids, uint32_t n, uint32_t first, bool all_out) {
-  b->n_rows = n;
-  b->n_seqs = 1;
-  b->q_start[0] = 0;
-  b->q_start[1] = n;
-  b->kv_len[0] = first + n;
-  for (uint32_t i = 0; i < n; i++) {
-    b->ids[i] = ids[i];
-    b->pos[i] = first + i;
-    b->slot[i] = df_kv_slot(seq, first + i);
-  }
-  memcpy(b->page_table, seq->pages, seq->n_pages * sizeof *seq->pages);
-  memset(b->page_table + seq->n_pages, 0, (b->max_pages - seq->n_pages) * sizeof *seq->pages);
-  b->n_out = all_out ? n : 1;
-  for (uint32_t i = 0; i < b->n_out; i++) b->out_row[i] = all_out ? i : n - 1;
-  b->mask = NULL;
-  b->mask_layout = DF_MASK_NONE;
-}
-
 static df_status emit_target(void *ctx, df_program *p, const df_graph_key *key, df_error *err) {
   df_target *t = ctx;
   const df_decoder_pass pass = {.program = p, .batch = &t->batch, .ws = &t->ws, .rope = &t->rope, .kv = &t->kv,
@@ -95,16 +76,28 @@ static df_graph_key key_of(const df_target *t, df_mode mode, uint32_t seqs, uint
                         .mask = mode == DF_MODE_TARGET_VERIFY ? t->p.verify_mask : DF_MASK_NONE};
 }
 
-df_status df_target_prepare(df_target *t, uint32_t width, df_tail tail, df_error *err) {
-  const df_graph_key key = key_of(t, width == 1 ? DF_MODE_DECODE : DF_MODE_TARGET_VERIFY, 1, width, tail);
-  return df_runner_prepare(&t->runner, &key, width, 1, emit_target, t, err);
+uint32_t df_seq_bucket(uint32_t n, uint32_t max_seqs) {
+  static const uint32_t k_buckets[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+  for (size_t i = 0; i < DF_COUNT_OF(k_buckets); i++)
+    if (n <= k_buckets[i]) return DF_MIN(k_buckets[i], max_seqs);
+  return max_seqs;
+}
+
+df_status df_target_prepare(df_target *t, uint32_t seqs, uint32_t width, df_tail tail, df_error *err) {
+  const uint32_t bucket = df_seq_bucket(seqs, t->p.max_seqs);
+  const df_graph_key key = key_of(t, width == 1 ? DF_MODE_DECODE : DF_MODE_TARGET_VERIFY, bucket, width, tail);
+  return df_runner_prepare(&t->runner, &key, bucket * width, bucket, emit_target, t, err);
 }
 
 df_status df_target_run(df_target *t, df_mode mode, df_tail tail, df_error *err) {
-  const df_batch *b = &t->batch;
-  const bool ragged = mode == DF_MODE_EXTEND;
-  const uint32_t width = ragged ? row_bucket(t, b->n_rows) : b->n_rows / b->n_seqs;
-  const uint32_t seqs = ragged ? t->p.max_seqs : b->n_seqs;
+  df_batch *b = &t->batch;
+  if (mode == DF_MODE_EXTEND) {
+    const uint32_t rows = row_bucket(t, b->n_rows), seqs = b->n_seqs == 1 ? 1 : t->p.max_seqs;
+    const df_graph_key key = key_of(t, mode, seqs, rows, tail);
+    return df_runner_run(&t->runner, &key, b, rows, seqs, emit_target, t, err);
+  }
+  const uint32_t width = b->n_rows / b->n_seqs, seqs = df_seq_bucket(b->n_seqs, t->p.max_seqs);
+  df_fill_pad(b, seqs, width);
   const df_graph_key key = key_of(t, mode, seqs, width, tail);
-  return df_runner_run(&t->runner, &key, b, ragged ? width : width * seqs, seqs, emit_target, t, err);
+  return df_runner_run(&t->runner, &key, b, width * seqs, seqs, emit_target, t, err);
 }

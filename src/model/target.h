@@ -7,7 +7,7 @@
 #ifndef DF_MODEL_TARGET_H
 #define DF_MODEL_TARGET_H
 
-#include "kv/pages.h"
+#include "kv/fill.h"
 #include "model/model.h"
 #include "model/runner.h"
 
@@ -43,15 +43,14 @@ typedef struct df_target {
 df_status df_target_init(df_target *t, df_model *m, const df_target_params *p, df_error *err) DF_CHECK;
 void df_target_release(df_target *t);
 
-/* Fills the static inputs for n tokens of one sequence at positions first.., slots from its page table, all rows
- * (or the last one only) leaving through the tail. */
-void df_batch_fill_one(df_batch *b, const df_kv_seq *seq, const int32_t *ids, uint32_t n, uint32_t first, bool all_out);
-
-/* Runs the pass that the batch describes. Afterwards ws.logits holds the output rows (tail LOGITS, ARGMAX), taps
+/* Runs the pass that t->batch describes (kv/fill.h); a uniform pass is padded to its sequence bucket. Afterwards ws.logits holds the output rows (tail LOGITS, ARGMAX), taps
  * the tapped rows (when the target has taps), K and V are written. */
 df_status df_target_run(df_target *t, df_mode mode, df_tail tail, df_error *err) DF_CHECK;
 
-/* Records the uniform pass of one sequence with `width` rows (1 = decode). */
-df_status df_target_prepare(df_target *t, uint32_t width, df_tail tail, df_error *err) DF_CHECK;
+/* Records the uniform pass of up to `seqs` sequences with `width` rows each (1 = decode). */
+df_status df_target_prepare(df_target *t, uint32_t seqs, uint32_t width, df_tail tail, df_error *err) DF_CHECK;
+
+/* Sequence counts that programs are recorded for: the smallest one that holds n, or n itself above the list. */
+uint32_t df_seq_bucket(uint32_t n, uint32_t max_seqs);
 
 #endif

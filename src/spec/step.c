@@ -5,60 +5,96 @@
 #include "base/clock.h"
 #include "base/size.h"
 
-static df_status verify(const df_stepper *s, const df_step_in *in, const int32_t *block, df_error *err) {
-  df_target *t = s->target;
-  df_batch_fill_one(&t->batch, in->seq, block, in->width, in->n, true);
-  const df_mode mode = in->width == 1 ? DF_MODE_DECODE : DF_MODE_TARGET_VERIFY;
-  return df_target_run(t, mode, in->need_logits ? DF_TAIL_LOGITS : DF_TAIL_ARGMAX, err);
-}
+enum { MAX_GROUP = 256 }; /* sequences of one step */
 
-df_status df_spec_prepare(const df_stepper *s, uint32_t width, bool need_logits, df_error *err) {
+df_status df_spec_prepare(const df_stepper *s, uint32_t seqs, uint32_t width, bool need_logits, df_error *err) {
   const df_tail tail = need_logits ? DF_TAIL_LOGITS : DF_TAIL_ARGMAX;
-  DF_TRY(df_target_prepare(s->target, 1, tail, err));
-  if (width < 2) return DF_OK;
-  DF_TRY(df_target_prepare(s->target, width, tail, err));
-  return df_drafter_prepare(s->drafter, width, err);
+  DF_TRY(df_target_prepare(s->target, seqs, 1, tail, err));
+  if (width > 1) DF_TRY(df_target_prepare(s->target, seqs, width, tail, err));
+  return s->drafter ? df_drafter_prepare(s->drafter, seqs, width, err) : DF_OK;
 }
 
-df_status df_spec_step(const df_stepper *s, const df_step_in *in, df_step_out *out, df_error *err) {
-  int32_t block[DF_TILE_ROWS];
-  *out = (df_step_out){.n_drafted = in->width - 1};
-  DF_TRY(df_kv_seq_reserve(in->seq, s->pages, in->n + in->width, err));
-  const uint64_t t0 = df_now_ns();
-  if (in->width > 1) DF_TRY(df_drafter_draft(s->drafter, in->seq, in->anchor, in->n, in->width, out->drafted, err));
-  const uint64_t t1 = df_now_ns();
-  block[0] = in->anchor;
-  memcpy(block + 1, out->drafted, out->n_drafted * sizeof *block);
-  DF_TRY(verify(s, in, block, err));
-  const uint64_t t2 = df_now_ns();
-  df_accept_result r;
-  DF_TRY(df_accept_walk(in->pick, in->pick_ctx, out->drafted, out->n_drafted, &r, err));
-  const uint64_t t3 = df_now_ns();
-  out->accepted = r.accepted;
-  out->next = r.next;
-  const uint32_t len = r.accepted + 1;
-  DF_TRY(s->target->attn->ops->commit(s->target->attn, &len, 1, err));
-  if (s->drafter) DF_TRY(df_drafter_inject(s->drafter, in->seq, 0, len, in->n, err));
-  out->draft_ns = t1 - t0;
-  out->verify_ns = t2 - t1;
-  out->pick_ns = t3 - t2;
-  out->inject_ns = df_now_ns() - t3;
-  return DF_OK;
+static df_status draft(const df_stepper *s, df_step_item *items, uint32_t n, uint32_t width, df_error *err) {
+  df_draft_item d[MAX_GROUP];
+  for (uint32_t i = 0; i < n; i++) d[i] = (df_draft_item){items[i].seq, items[i].anchor, items[i].n, items[i].drafted};
+  return df_drafter_draft(s->drafter, d, n, width, err);
 }
 
-df_status df_spec_prefill(const df_stepper *s, df_kv_seq *seq, const int32_t *ids, uint32_t n, uint32_t first,
-                          const volatile sig_atomic_t *cancel, df_error *err) {
+static df_status verify(const df_stepper *s, df_step_item *items, uint32_t n, uint32_t width, bool need_logits, df_error *err) {
   df_target *t = s->target;
-  const df_attn_caps caps = t->attn->ops->caps(t->attn);
-  const uint32_t step = DF_MIN(t->p.max_rows, caps.max_rows);
-  DF_TRY(df_kv_seq_reserve(seq, s->pages, first + n, err));
-  for (uint32_t at = 0; at < n; at += step) {
-    if (cancel && *cancel) return DF_FAIL(err, DF_ERR_CANCELLED, "cancelled");
-    const uint32_t m = DF_MIN(n - at, step);
-    const bool last = at + m == n;
-    df_batch_fill_one(&t->batch, seq, ids + at, m, first + at, false);
-    DF_TRY(df_target_run(t, DF_MODE_EXTEND, last ? DF_TAIL_ARGMAX : DF_TAIL_NONE, err));
-    if (s->drafter) DF_TRY(df_drafter_inject(s->drafter, seq, 0, m, first + at, err));
+  df_fill_begin(&t->batch);
+  for (uint32_t i = 0; i < n; i++) {
+    int32_t block[DF_TILE_ROWS];
+    block[0] = items[i].anchor;
+    memcpy(block + 1, items[i].drafted, (width - 1) * sizeof *block);
+    items[i].out_row = df_fill_add(&t->batch, items[i].seq, block, width, items[i].n, DF_OUT_ALL);
+  }
+  return df_target_run(t, width == 1 ? DF_MODE_DECODE : DF_MODE_TARGET_VERIFY, need_logits ? DF_TAIL_LOGITS : DF_TAIL_ARGMAX, err);
+}
+
+static df_status pick_row(void *ctx, uint32_t row, int32_t *id, df_error *err) {
+  df_step_item *it = ctx;
+  return it->pick(it->pick_ctx, row, it->out_row + row, id, err);
+}
+
+static df_status accept(df_step_item *items, uint32_t n, uint32_t width, df_error *err) {
+  for (uint32_t i = 0; i < n; i++) {
+    df_accept_result r;
+    DF_TRY(df_accept_walk(pick_row, &items[i], items[i].drafted, width - 1, &r, err));
+    items[i].accepted = r.accepted;
+    items[i].next = r.next;
+    items[i].n_drafted = width - 1;
   }
   return DF_OK;
+}
+
+/* Recurrent layers keep the state behind the accepted rows; the draft gets the features of the same rows. */
+static df_status commit(const df_stepper *s, const df_step_item *items, uint32_t n, uint32_t width, df_error *err) {
+  uint32_t lens[MAX_GROUP];
+  df_inject_item in[MAX_GROUP];
+  for (uint32_t i = 0; i < n; i++) {
+    lens[i] = items[i].accepted + 1;
+    in[i] = (df_inject_item){items[i].seq, i * width, lens[i], items[i].n};
+  }
+  DF_TRY(s->target->attn->ops->commit(s->target->attn, lens, n, err));
+  return s->drafter ? df_drafter_inject(s->drafter, in, n, err) : DF_OK;
+}
+
+df_status df_spec_step(const df_stepper *s, df_step_item *items, uint32_t n, uint32_t width, bool need_logits,
+                       df_step_times *times, df_error *err) {
+  if (n == 0 || n > MAX_GROUP || n > s->target->p.max_seqs)
+    return DF_FAIL(err, DF_ERR_ARGUMENT, "a step of %u sequences is outside 1..%u", n, s->target->p.max_seqs);
+  const uint64_t t0 = df_now_ns();
+  if (width > 1) DF_TRY(draft(s, items, n, width, err));
+  const uint64_t t1 = df_now_ns();
+  DF_TRY(verify(s, items, n, width, need_logits, err));
+  const uint64_t t2 = df_now_ns();
+  DF_TRY(accept(items, n, width, err));
+  const uint64_t t3 = df_now_ns();
+  DF_TRY(commit(s, items, n, width, err));
+  *times = (df_step_times){t1 - t0, t2 - t1, t3 - t2, df_now_ns() - t3};
+  return DF_OK;
+}
+
+uint32_t df_spec_prefill_rows(const df_stepper *s) {
+  const df_attn_caps caps = s->target->attn->ops->caps(s->target->attn);
+  return DF_MIN(s->target->p.max_rows, caps.max_rows);
+}
+
+df_status df_spec_prefill(const df_stepper *s, df_prefill_item *items, uint32_t n, df_error *err) {
+  df_target *t = s->target;
+  df_inject_item in[MAX_GROUP];
+  uint32_t row = 0;
+  bool any_last = false;
+  if (n == 0 || n > MAX_GROUP || n > t->p.max_seqs) return DF_FAIL(err, DF_ERR_ARGUMENT, "a prefill of %u sequences", n);
+  df_fill_begin(&t->batch);
+  for (uint32_t i = 0; i < n; i++) {
+    const df_prefill_item *it = &items[i];
+    in[i] = (df_inject_item){it->seq, row, it->n, it->first};
+    row += it->n;
+    any_last |= it->last;
+    items[i].out_row = df_fill_add(&t->batch, it->seq, it->ids, it->n, it->first, it->last ? DF_OUT_LAST : DF_OUT_NONE);
+  }
+  DF_TRY(df_target_run(t, DF_MODE_EXTEND, any_last ? DF_TAIL_ARGMAX : DF_TAIL_NONE, err));
+  return s->drafter ? df_drafter_inject(s->drafter, in, n, err) : DF_OK;
 }

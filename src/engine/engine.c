@@ -1,0 +1,258 @@
+#include "engine/engine.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "engine/backends.h"
+
+enum {
+  PREFILL_ROWS = 256,  /* rows of one prefill pass: enough to amortise reading the weights */
+  DEFAULT_CTX = 8192,  /* bounds the page table; memory is used only as far as conversations go */
+  MAX_CTX = 1 << 20,
+  MAX_SEQS = 64,
+  DEFAULT_DRAFTS = 7   /* a block of 8 rows: the knee of cost against acceptance on two cores */
+};
+
+/* ---- set-up --------------------------------------------------------------------------------------------- */
+
+static df_status choose_sizes(df_engine *e, const df_engine_params *ep, df_error *err) {
+  const df_session_params *p = &ep->session;
+  const uint32_t trained = e->m->cfg.context_length;
+  e->n_ctx = p->n_ctx ? p->n_ctx : DF_MIN(trained ? trained : DEFAULT_CTX, (uint32_t)DEFAULT_CTX);
+  e->max_seqs = ep->max_seqs;
+  if (e->n_ctx < 2 || e->n_ctx > MAX_CTX) return DF_FAIL(err, DF_ERR_ARGUMENT, "context size %u is outside 2..%d", e->n_ctx, MAX_CTX);
+  if (e->max_seqs < 1 || e->max_seqs > MAX_SEQS) return DF_FAIL(err, DF_ERR_ARGUMENT, "%u parallel requests are outside 1..%d", e->max_seqs, MAX_SEQS);
+  e->width = 1;
+  if (!e->d) return DF_OK;
+  const int32_t most = (int32_t)DF_MIN(e->d->cfg.block_size, (uint32_t)DF_MAX_WIDTH) - 1;
+  int32_t drafts = p->spec_draft_max;
+  if (drafts < 0) drafts = DF_MIN(most, DEFAULT_DRAFTS);
+  if (drafts > most) {
+    df_error_set(err, DF_ERR_ARGUMENT, __FILE__, __LINE__, "%d drafted tokens exceed the %d of this draft's block", drafts, most);
+    df_error_hint(err, "drafted tokens do not count the target's own token: a block of 16 rows drafts 15");
+    return DF_ERR_ARGUMENT;
+  }
+  e->width = (uint32_t)drafts + 1;
+  return DF_OK;
+}
+
+static df_status init_target(df_engine *e, const df_session_params *p, df_error *err) {
+  const df_config *c = &e->m->cfg;
+  const df_attn_shape shape = {c->n_heads, c->n_kv_heads, c->head_dim, e->n_ctx, df_pool_threads(e->m->pool)};
+  df_attn *attn;
+  DF_TRY(df_backends_create(p, &shape, &attn, err));
+  const df_status st = df_verify_mask_policy(attn, DF_DRAFT_CHAIN, &e->mask, err);
+  if (st != DF_OK) {
+    df_attn_free(attn);
+    return st;
+  }
+  const df_target_params tp = {.max_seqs = e->max_seqs, .max_rows = DF_MAX(PREFILL_ROWS, e->max_seqs * DF_MAX_WIDTH),
+                               .max_out = e->max_seqs * DF_MAX_WIDTH, .max_positions = e->n_ctx, .n_pages = e->pages.n_pages,
+                               .kv = p->kv_f32 ? DF_KV_F32 : DF_KV_F16, .graphs = !p->no_graph, .attn = attn,
+                               .taps = e->d ? e->d->cfg.taps : NULL, .n_taps = e->d ? e->d->cfg.n_taps : 0,
+                               .verify_mask = e->mask.layout};
+  DF_TRY(df_target_init(&e->target, e->m, &tp, err));
+  e->has_target = true;
+  return DF_OK;
+}
+
+static df_status init_all(df_engine *e, const df_engine_params *p, df_error *err) {
+  DF_TRY(choose_sizes(e, p, err));
+  const uint64_t tokens = p->kv_tokens ? p->kv_tokens : (uint64_t)e->n_ctx * e->max_seqs;
+  const uint64_t pages = (tokens + DF_KV_PAGE - 1) / DF_KV_PAGE + e->max_seqs - 1; /* every sequence may leave a page open */
+  if (pages > INT32_MAX / DF_KV_PAGE) return DF_FAIL(err, DF_ERR_LIMIT, "a KV pool of %llu tokens is too large", (unsigned long long)tokens);
+  DF_TRY(df_pages_init(&e->pages, (uint32_t)pages, err));
+  DF_TRY(init_target(e, &p->session, err));
+  if (e->d) {
+    DF_TRY(df_drafter_init(&e->drafter, e->d, &e->target, DF_MAX_WIDTH, !p->session.no_graph, err));
+    e->has_drafter = true;
+  }
+  e->step = (df_stepper){&e->target, e->has_drafter ? &e->drafter : NULL, &e->pages};
+  return df_sampler_scratch_init(&e->scratch, e->m->cfg.vocab, err);
+}
+
+df_status df_engine_init(df_engine *e, df_model *m, df_draft *d, const df_engine_params *p, df_error *err) {
+  *e = (df_engine){.m = m, .d = d};
+  if (d && d->target != m) return DF_FAIL(err, DF_ERR_ARGUMENT, "the draft was opened for another model");
+  const df_status s = init_all(e, p, err);
+  if (s != DF_OK) df_engine_release(e);
+  return s;
+}
+
+void df_engine_release(df_engine *e) {
+  if (e->has_drafter) df_drafter_release(&e->drafter);
+  if (e->has_target) df_target_release(&e->target);
+  df_pages_release(&e->pages);
+  df_sampler_scratch_release(&e->scratch);
+  *e = (df_engine){0};
+}
+
+df_status df_engine_request(df_engine *e, df_request *q, const int32_t *ids, size_t n, uint32_t n_valid, df_kv_seq *seq,
+                            const df_generate_params *p, df_error *err) {
+  df_kv_seq own = {0};
+  if (!seq) {
+    DF_TRY(df_kv_seq_init(&own, e->n_ctx, err));
+    seq = &own;
+  }
+  df_status s = df_request_init(q, e->m, &e->target.ws, &e->scratch, ids, n, n_valid, e->n_ctx, e->width, seq, p, err);
+  if (s == DF_OK) {
+    s = df_spec_prepare(&e->step, 1, q->width, !q->greedy, err);
+    if (s != DF_OK) {
+      *seq = q->seq;
+      df_request_release(q);
+    }
+  }
+  if (s != DF_OK && seq == &own) df_kv_seq_release(&own, &e->pages);
+  return s;
+}
+
+/* ---- prefill -------------------------------------------------------------------------------------------- */
+
+static void fail_request(df_request *q, df_status why) {
+  q->state = DF_REQ_DONE;
+  q->failed = why;
+}
+
+static df_status prefill_done(df_request *q, uint32_t out_row, df_error *err) {
+  int32_t id;
+  q->base = q->n_prompt;
+  DF_TRY(df_request_pick(q, 0, out_row, &id, err));
+  if (q->penalties) DF_TRY(df_seen_push(&q->seen, id, true, err));
+  q->state = DF_REQ_DECODE;
+  q->t_first = df_now_ns();
+  q->r.stats.prefill_ms = q->r.stats.first_token_ms = (double)(q->t_first - q->t_start) / 1e6;
+  return df_request_emit(q, &id, 1, out_row, 0, 0, err);
+}
+
+static df_status prefill_pass(df_engine *e, df_request **q, uint32_t n, df_error *err) {
+  df_prefill_item items[MAX_SEQS];
+  df_request *who[MAX_SEQS];
+  uint32_t m = 0, room = df_spec_prefill_rows(&e->step);
+  for (uint32_t i = 0; i < n && room; i++) {
+    if (q[i]->state != DF_REQ_PREFILL) continue;
+    const uint32_t first = q[i]->n_valid, take = DF_MIN(q[i]->n_prompt - first, room);
+    const df_status s = df_kv_seq_reserve(&q[i]->seq, &e->pages, first + take, err);
+    if (s != DF_OK) {
+      fail_request(q[i], s);
+      continue;
+    }
+    items[m] = (df_prefill_item){&q[i]->seq, q[i]->ids + first, take, first, first + take == q[i]->n_prompt, 0};
+    who[m++] = q[i];
+    room -= take;
+  }
+  if (m == 0) return DF_OK;
+  DF_TRY(df_spec_prefill(&e->step, items, m, err));
+  for (uint32_t i = 0; i < m; i++) {
+    who[i]->n_valid += items[i].n;
+    if (items[i].last) DF_TRY(prefill_done(who[i], items[i].out_row, err));
+  }
+  return DF_OK;
+}
+
+/* ---- decode and verify ---------------------------------------------------------------------------------- */
+
+/* Rows of the next verify block: what the request asks for, the context still holds, and is worth drafting. */
+static uint32_t step_width(const df_engine *e, const df_request *q) {
+  const uint32_t n = q->n_ids - 1; /* the anchor's position */
+  if (!e->has_drafter || q->p.max_tokens - q->r.stats.new_tokens == 1) return 1;
+  return DF_MIN(q->width, q->n_ctx - n);
+}
+
+static void count_step(df_request *q, const df_step_item *it, const df_step_times *t, uint32_t kept) {
+  df_stats *st = &q->r.stats;
+  st->steps++;
+  st->draft_ms += (double)t->draft_ns / 1e6;
+  st->verify_ms += (double)t->verify_ns / 1e6;
+  st->sample_ms += (double)t->pick_ns / 1e6;
+  st->inject_ms += (double)t->inject_ns / 1e6;
+  st->decode_ms = (double)(df_now_ns() - q->t_first) / 1e6;
+  if (!it->n_drafted) return;
+  st->verify_steps++;
+  st->drafted += it->n_drafted;
+  st->accepted += it->accepted;
+  st->emitted_verify += kept;
+  for (uint32_t j = 0; j < it->n_drafted; j++) {
+    st->drafted_at[j]++;
+    if (j < it->accepted) st->accepted_at[j]++;
+  }
+}
+
+static df_status step_done(df_request *q, const df_step_item *it, const df_step_times *t, df_error *err) {
+  q->n_valid = it->n + it->accepted + 1;
+  if (q->penalties) DF_TRY(df_seen_push(&q->seen, it->next, true, err));
+  int32_t run[DF_MAX_WIDTH];
+  memcpy(run, it->drafted, it->accepted * sizeof *run);
+  run[it->accepted] = it->next;
+  const uint32_t before = q->r.stats.new_tokens;
+  DF_TRY(df_request_emit(q, run, it->accepted + 1, it->out_row, it->n_drafted, it->accepted, err));
+  count_step(q, it, t, q->r.stats.new_tokens - before);
+  return DF_OK;
+}
+
+/* All requests of one width in one step. */
+static df_status step_group(df_engine *e, df_request **q, uint32_t n, uint32_t width, df_error *err) {
+  df_step_item items[MAX_SEQS];
+  df_request *who[MAX_SEQS];
+  uint32_t m = 0;
+  bool need_logits = false;
+  for (uint32_t i = 0; i < n; i++) {
+    const uint32_t at = q[i]->n_ids - 1;
+    const df_status s = df_kv_seq_reserve(&q[i]->seq, &e->pages, at + width, err);
+    if (s != DF_OK) {
+      fail_request(q[i], s);
+      continue;
+    }
+    items[m] = (df_step_item){.seq = &q[i]->seq, .n = at, .anchor = q[i]->ids[at], .pick = df_request_pick, .pick_ctx = q[i]};
+    q[i]->base = at + 1;
+    q[i]->drafted = items[m].drafted;
+    need_logits |= !q[i]->greedy;
+    who[m++] = q[i];
+  }
+  if (m == 0) return DF_OK;
+  /* A sampling request reads logits, a greedy one the argmax: with both in the group the argmax tail serves both, since
+   * it leaves the logits too. */
+  bool any_greedy = false;
+  for (uint32_t i = 0; i < m; i++) any_greedy |= who[i]->greedy;
+  df_step_times t;
+  const uint64_t allocs = df_mem_alloc_count();
+  DF_TRY(df_spec_step(&e->step, items, m, width, need_logits && !any_greedy, &t, err));
+  const uint64_t made = df_mem_alloc_count() - allocs;
+  for (uint32_t i = 0; i < m; i++) {
+    who[i]->r.stats.step_allocations += made;
+    DF_TRY(step_done(who[i], &items[i], &t, err));
+  }
+  return DF_OK;
+}
+
+static df_status decode_pass(df_engine *e, df_request **q, uint32_t n, df_error *err) {
+  uint32_t width[MAX_SEQS];
+  for (uint32_t i = 0; i < n; i++) width[i] = q[i]->state == DF_REQ_DECODE ? step_width(e, q[i]) : 0;
+  for (uint32_t i = 0; i < n; i++) {
+    if (!width[i]) continue;
+    df_request *group[MAX_SEQS];
+    const uint32_t w = width[i];
+    uint32_t m = 0;
+    for (uint32_t j = i; j < n; j++) {
+      if (width[j] != w) continue;
+      group[m++] = q[j];
+      width[j] = 0;
+    }
+    DF_TRY(step_group(e, group, m, w, err));
+  }
+  return DF_OK;
+}
+
+df_status df_engine_step(df_engine *e, df_request **q, uint32_t n, df_error *err) {
+  if (n > e->max_seqs) return DF_FAIL(err, DF_ERR_ARGUMENT, "%u requests in a step of at most %u", n, e->max_seqs);
+  for (uint32_t i = 0; i < n; i++)
+    if (q[i]->state != DF_REQ_DONE && df_request_wants_cancel(q[i])) DF_TRY(df_request_cancel(q[i], err));
+  /* Requests that finish their prompt in this step decode from the next one on. */
+  df_request *decoding[MAX_SEQS];
+  uint32_t m = 0;
+  for (uint32_t i = 0; i < n; i++)
+    if (q[i]->state == DF_REQ_DECODE) decoding[m++] = q[i];
+  DF_TRY(prefill_pass(e, q, n, err));
+  return decode_pass(e, decoding, m, err);
+}
