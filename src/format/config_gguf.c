@@ -206,11 +206,11 @@ static df_status read_taps(reader *r, bool early_fork) {
                    df_gguf_label(r->g), key, DF_LIMIT_TAPS);
   c->n_taps = (uint32_t)kv->count;
   for (uint32_t i = 0; i < c->n_taps; i++) {
-    int64_t id = df_gguf_int_at(kv, i);
-    if (id > INT32_MAX || (id -= early_fork ? 0 : 1) < 0)
+    int64_t id = df_gguf_int_at(kv, i), first = early_fork ? 0 : 1;
+    if (id < first || id > DF_LIMIT_LAYERS)
       return DF_FAIL(r->err, DF_ERR_FORMAT, "could not read \"%s\": key \"%s\" names the layer %lld",
-                     df_gguf_label(r->g), key, (long long)df_gguf_int_at(kv, i));
-    c->taps[i] = (uint32_t)id;
+                     df_gguf_label(r->g), key, (long long)id);
+    c->taps[i] = (uint32_t)(id - first);
   }
   return DF_OK;
 }

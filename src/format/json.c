@@ -3,27 +3,82 @@
 
 #include <jansson.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/size.h"
 #include "format/file_map.h"
 #include "format/limits.h"
 
+/*
+ * Memory of a document. The library is not safe when an allocation fails: it loses the byte that the allocation was
+ * for, goes on, and may then read past the end of a string whose closing quote it lost. So while a text is parsed all
+ * its memory comes from an arena, and a failure jumps out of the library for good; the arena is dropped as a whole,
+ * also when the document is freed.
+ */
+enum { FIRST_CHUNK = 2048, LARGEST_CHUNK = 1 << 20, BLOCK_ALIGN = 16 };
+
+typedef struct chunk {
+  struct chunk *next;
+  size_t size, used; /* bytes of the block including this header */
+} chunk;
+
+typedef struct arena {
+  chunk *chunks; /* newest first */
+  jmp_buf on_failure;
+} arena;
+
+/* Every block is preceded by the arena it belongs to, so that the root leads to it. */
+typedef union block_head {
+  arena *owner;
+  char pad[BLOCK_ALIGN];
+} block_head;
+
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
+static _Thread_local arena *t_arena; /* set while this thread is inside the library's parser */
 
-/* The library reports an allocation that fails inside a token as a syntax error, so we remember it ourselves. */
-static _Thread_local bool t_out_of_memory;
-
-static void *alloc_noting_failure(size_t n) {
-  void *p = df_alloc(n);
-  if (!p) t_out_of_memory = true;
-  return p;
+static void arena_free(arena *a) {
+  while (a->chunks) {
+    chunk *next = a->chunks->next;
+    df_free(a->chunks);
+    a->chunks = next;
+  }
+  df_free(a);
 }
 
-/* All allocations go through base/mem.h, so they are counted and can be made to fail in tests. df_alloc hands out
- * malloc memory: values that a host program made with the library's defaults before can still be freed. */
-static void use_our_allocator(void) { json_set_alloc_funcs(alloc_noting_failure, df_free); }
+/* A chunk with room for need bytes, or NULL. Sizes double, so that a big text takes few of them. */
+static chunk *add_chunk(arena *a, size_t need) {
+  size_t start = df_round_up(sizeof(chunk), BLOCK_ALIGN);
+  size_t size = a->chunks ? DF_MIN(a->chunks->size * 2, (size_t)LARGEST_CHUNK) : FIRST_CHUNK;
+  if (need > size - start && !df_add_size(need, start, &size)) return NULL;
+  chunk *c = df_alloc(size);
+  if (!c) return NULL;
+  *c = (chunk){.next = a->chunks, .size = size, .used = start};
+  a->chunks = c;
+  return c;
+}
+
+static void *arena_alloc(size_t n) {
+  arena *a = t_arena;
+  if (!a) return df_alloc(n); /* a host program that uses the library for itself */
+  chunk *c = a->chunks;
+  if (n > SIZE_MAX / 2) longjmp(a->on_failure, 1);
+  size_t need = df_round_up(n, BLOCK_ALIGN) + sizeof(block_head);
+  if ((!c || need > c->size - c->used) && !(c = add_chunk(a, need))) longjmp(a->on_failure, 1);
+  block_head *h = (block_head *)(void *)((char *)c + c->used);
+  c->used += need;
+  h->owner = a;
+  return h + 1;
+}
+
+static void arena_release_block(void *p) {
+  if (!t_arena) df_free(p);
+}
+
+/* df_alloc hands out malloc memory: what a host program got from the library's defaults before can still be freed. */
+static void use_our_allocator(void) { json_set_alloc_funcs(arena_alloc, arena_release_block); }
 
 static const json_t *lib(const df_json *v) { return (const json_t *)(const void *)v; }
 static const df_json *ours(const json_t *v) { return (const df_json *)(const void *)v; }
@@ -51,17 +106,36 @@ static df_status check_text(const char *p, size_t n, df_error *err) {
   return DF_OK;
 }
 
+/* NULL on failure, *out_of_memory tells which kind. */
+static json_t *parse_in_arena(arena *a, const void *text, size_t n, bool *out_of_memory, json_error_t *e) {
+  const size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
+  *out_of_memory = false;
+  if (setjmp(a->on_failure) != 0) {
+    t_arena = NULL;
+    *out_of_memory = true;
+    return NULL;
+  }
+  t_arena = a;
+  json_t *root = json_loadb(text, n, flags, e);
+  if (!root && json_error_code(e) == json_error_numeric_overflow)
+    root = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, e);
+  t_arena = NULL;
+  return root;
+}
+
+/* null, true and false are constants of the library, not blocks. */
+static bool is_block(const json_t *v) { return !json_is_null(v) && !json_is_boolean(v); }
+
 df_status df_json_parse(const void *text, size_t n, df_json **out, df_error *err) {
   (void)pthread_once(&g_once, use_our_allocator);
   DF_TRY(check_text(text, n, err));
-  const size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
-  json_error_t e;
-  memset(&e, 0, sizeof e);
-  t_out_of_memory = false;
-  json_t *root = json_loadb(text, n, flags, &e);
-  if (!root && !t_out_of_memory && json_error_code(&e) == json_error_numeric_overflow)
-    root = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &e);
-  if (!root && t_out_of_memory) return DF_FAIL(err, DF_ERR_MEMORY, "could not parse JSON: out of memory");
+  json_error_t e = {0};
+  bool out_of_memory;
+  arena *a = df_calloc(1, sizeof *a);
+  if (!a) return DF_OOM(err, "a JSON document", sizeof *a);
+  json_t *root = parse_in_arena(a, text, n, &out_of_memory, &e);
+  if (!root || !is_block(root)) arena_free(a);
+  if (out_of_memory) return DF_FAIL(err, DF_ERR_MEMORY, "could not parse JSON: out of memory");
   if (!root) return DF_FAIL(err, DF_ERR_FORMAT, "could not parse JSON: line %d column %d: %s", e.line, e.column, e.text);
   *out = (df_json *)(void *)root;
   return DF_OK;
@@ -82,7 +156,9 @@ df_status df_json_load(const char *path, size_t max_bytes, df_json **out, df_err
   return s;
 }
 
-void df_json_free(df_json *root) { json_decref((json_t *)(void *)root); }
+void df_json_free(df_json *root) {
+  if (root && is_block(lib(root))) arena_free(((block_head *)(void *)root - 1)->owner);
+}
 
 df_json_kind df_json_kind_of(const df_json *v) {
   if (!v) return DF_JSON_NULL;

@@ -2,7 +2,8 @@
  * format/json.h - reading JSON (RFC 8259) into a tree of typed values and writing it into a buffer.
  *
  * Ownership: df_json_parse and df_json_load give a root that df_json_free releases; every value, string and
- *            array reached from it is borrowed and lives as long. Strings are zero terminated.
+ *            array reached from it is borrowed and lives as long. Strings are zero terminated. df_json_free takes
+ *            roots only. A host program that uses jansson itself must not replace its allocator functions.
  * Threads:   a tree is read-only after parsing; any number of threads may read it.
  * Trust:     text is untrusted: nesting is limited (DF_LIMIT_JSON_DEPTH), repeated object keys are refused,
  *            strings are checked UTF-8 and may contain zero bytes (written \u0000).

@@ -320,7 +320,7 @@ static df_status add_shards(df_st *st, const char *index_path, const df_json *we
 /* Every tensor of the index must have been found. */
 static df_status check_complete(const df_st *st, const char *index_path, const df_json *weight_map, df_error *err) {
   if (st->n_tensors == df_json_size(weight_map)) return DF_OK;
-  df_map have;
+  df_map have = {0};
   df_status s = df_map_init(&have, st->n_tensors, err);
   for (size_t i = 0; i < st->n_tensors && s == DF_OK; i++)
     s = df_map_put(&have, st->tensors[i].name, strlen(st->tensors[i].name), 0, NULL, err);

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <float.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -365,12 +366,62 @@ static void test_json__every_allocation_fails(void **state) {
   (void)state;
   char text[] = "{\"a\":[1,2.5,\"some text that is longer than a first buffer\",{\"b\":null,\"c\":true}],\"d\":\"\\u00e9\",\"e\":-1,"
                 "\"f\":[[],{}],\"g\":1,\"h\":2,\"i\":3,\"j\":4,\"k\":5,\"l\":6,\"m\":123456789012345678901234567890}";
-  assert_true(test_each_allocation_fails(parse_job, text) > 20);
+  assert_true(test_each_allocation_fails(parse_job, text) >= 3);
+  /* A text whose values, keys and one long string fill many chunks. */
+  df_buf b;
+  df_buf_init(&b, 0);
+  test_put(&b, "{\"long\":\"", 9);
+  for (int i = 0; i < 20000; i++) test_put(&b, "x", 1);
+  test_put(&b, "\"", 1);
+  for (int i = 0; i < 2000; i++) OK(df_buf_printf(&b, NULL, ",\"key%d\":[%d]", i, i));
+  test_put(&b, "}", 1);
+  assert_true(test_each_allocation_fails(parse_job, b.data) >= 8);
+  df_json *big = parse(b.data);
+  assert_int_equal(df_json_int(df_json_at(df_json_member(big, "key1999"), 0)), 1999);
+  df_json_free(big);
+  df_buf_release(&b);
   df_json *root = parse(text);
   df_json *quoted = parse("\"0123456789012345678901234567890123456789012345678901234567890123456789\"");
   assert_true(test_each_allocation_fails(write_job, quoted) >= 2);
   df_json_free(quoted);
   df_json_free(root);
+}
+
+static void *parse_many(void *arg) {
+  char text[64];
+  for (int i = 0; i < 300; i++) {
+    df_json *root = NULL;
+    (void)snprintf(text, sizeof text, "{\"a\":[%d,\"thread %d\"]%s", i, *(int *)arg, i % 3 ? "}" : "");
+    df_status s = df_json_parse(text, strlen(text), &root, NULL);
+    if (s != (i % 3 ? DF_OK : DF_ERR_FORMAT)) return arg;
+    if (s == DF_OK && df_json_int(df_json_at(df_json_member(root, "a"), 0)) != i) return arg;
+    if (s == DF_OK) df_json_free(root);
+  }
+  return NULL;
+}
+
+static void test_json_parse__from_many_threads(void **state) {
+  (void)state;
+  pthread_t threads[4];
+  int ids[4] = {0, 1, 2, 3};
+  for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, parse_many, &ids[i]), 0);
+  for (int i = 0; i < 4; i++) {
+    void *bad = NULL;
+    assert_int_equal(pthread_join(threads[i], &bad), 0);
+    assert_null(bad);
+  }
+}
+
+static void test_json_parse__constants_as_root(void **state) {
+  (void)state;
+  const char *const texts[] = {"null", "true", "false", "7", "\"s\""};
+  const df_json_kind kinds[] = {DF_JSON_NULL, DF_JSON_BOOL, DF_JSON_BOOL, DF_JSON_INT, DF_JSON_STRING};
+  for (int i = 0; i < 5; i++) {
+    df_json *root = parse(texts[i]);
+    assert_int_equal(df_json_kind_of(root), kinds[i]);
+    df_json_free(root);
+  }
+  df_json_free(NULL);
 }
 
 int main(void) {
@@ -379,6 +430,8 @@ int main(void) {
       cmocka_unit_test(test_json_next__keeps_file_order),
       cmocka_unit_test(test_json_parse__refuses),
       cmocka_unit_test(test_json_parse__depth_limit),
+      cmocka_unit_test(test_json_parse__from_many_threads),
+      cmocka_unit_test(test_json_parse__constants_as_root),
       cmocka_unit_test(test_json_parse__integers_beyond_64_bits),
       cmocka_unit_test(test_json_opt__defaults_ranges_kinds),
       cmocka_unit_test(test_json_load__names_the_file),
