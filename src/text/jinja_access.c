@@ -172,10 +172,8 @@ static df_status slice_str(df_jctx *c, const df_jstr *s, slice sl, df_jv *out) {
 df_status df_jx_slice(df_jctx *c, df_jv obj, df_jv lo, df_jv hi, df_jv step, df_jv *out) {
   slice sl;
   if (obj.t == JT_UNDEF) return df_jx_undefined(c, obj);
-  if (obj.t != JT_STR && !(obj.t == JT_LIST && obj.u.l->kind <= JK_RANGE)) {
-    *out = df_jv_undef(NULL, undef_kind(obj));
-    return DF_OK;
-  }
+  if (obj.t != JT_STR && !(obj.t == JT_LIST && obj.u.l->kind <= JK_RANGE))
+    return JX_FAIL(c, "cannot slice a %s", df_jx_type(obj));
   DF_TRY(slice_of(c, obj.t == JT_STR ? obj.u.s->ncp : obj.u.l->n, lo, hi, step, &sl));
   if (obj.t == JT_STR) return slice_str(c, obj.u.s, sl, out);
   df_jlist *l;

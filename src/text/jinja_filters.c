@@ -142,6 +142,11 @@ FILTER(f_indent) {
     DF_TRY(df_jx_pad(c, v.u.s, width, '<', " ", &v));
     pad = v.u.s;
   }
+  df_jbuf_init(&b, &c->arena); /* one more line end, so that a final one leaves an empty line */
+  DF_TRY(df_jx_bytes(c, s->len));
+  DF_TRY(df_jbuf_put(&b, s->data, s->len, c->err));
+  DF_TRY(df_jbuf_puts(&b, "\n", c->err));
+  DF_TRY(df_jbuf_take(&b, &s, c->err));
   DF_TRY(df_jx_splitlines(c, s, false, &lines));
   bool blank = given(arg[2]) && df_jx_truth(arg[2]), first = given(arg[1]) && df_jx_truth(arg[1]);
   df_jbuf_init(&b, &c->arena);

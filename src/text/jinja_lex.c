@@ -133,6 +133,10 @@ static size_t word_tag(const lexer *x, size_t i, const char *word, char *sign, b
 
 static df_status lex_comment(lexer *x, size_t start) {
   size_t i = start;
+  if (start >= x->n) { /* a bare "{#" at the very end is accepted */
+    advance(x, x->n);
+    return DF_OK;
+  }
   while (i < x->n && !at(x, i, "#}")) i++;
   if (i >= x->n) return LEX_FAIL(x, "missing end of comment", "", 0);
   char before = i > start ? x->s[i - 1] : 0;
@@ -145,6 +149,7 @@ static df_status lex_comment(lexer *x, size_t start) {
 
 static df_status lex_raw(lexer *x, size_t start) {
   advance(x, start);
+  if (start >= x->n) return DF_OK; /* as for comments */
   for (size_t i = start; i < x->n; i++) {
     char sign;
     size_t end = x->s[i] == '{' ? word_tag(x, i, "endraw", &sign, true, true) : 0;

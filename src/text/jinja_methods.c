@@ -416,6 +416,9 @@ int df_jx_method_find(df_jv obj, const df_jstr *name) {
 df_status df_jx_method_call(df_jctx *c, const df_jmethod *m, const df_jargs *args, df_jv *out) {
   const method *d = &methods[m->id];
   df_jv arg[JARGS_MAX];
+  /* Python knows most of these parameters by position only. */
+  bool keywords = d->fn == str_split || d->fn == str_splitlines || d->fn == str_format;
+  if (args->nkw && !keywords) return JX_FAIL(c, "\"%s\" takes no keyword arguments", d->name);
   if (d->params) {
     DF_TRY(df_jx_bind(c, d->name, d->params, args, arg));
     for (int i = 0; i < d->min; i++)

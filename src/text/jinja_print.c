@@ -171,7 +171,7 @@ static df_status json_escape(df_jctx *c, uint32_t cp, df_jbuf *b) {
 }
 
 static bool json_plain(unsigned char ch, bool ascii) {
-  return ch >= 0x20 && ch != '"' && ch != '\\' && !(ascii && ch >= 0x80);
+  return ch >= 0x20 && ch != '"' && ch != '\\' && !(ascii && ch >= 0x7f);
 }
 
 static df_status json_str(df_jctx *c, const char *p, size_t n, const df_jdump *how, df_jbuf *b) {
