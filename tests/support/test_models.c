@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <openssl/evp.h>
 
 #include "base/mem.h"
 #include "base/size.h"
@@ -19,6 +20,7 @@ static const struct known_model {
 } MODELS[] = {
     {"SmolLM2-135M-Instruct", {"SmolLM2-135M-Instruct.Q4_1.gguf"}},
     {"smollm2-135m-instruct-dflash", {"smollm2-135m-instruct-dflash.Q8_0.gguf", "smollm2-135m-instruct-dflash.gguf"}},
+    {"smollm2-135m-instruct-dflash/", {"smollm2-135m-instruct-dflash"}},
     {"qwen2.5-coder-1.5b-instruct-dflash",
      {"qwen2.5-coder-1.5b-instruct-dflash.gguf", "qwen2.5-coder-1.5b-instruct-dflash.Q8_0.gguf",
       "qwen2.5-coder-1.5b-instruct-dflash.Q4_0.gguf"}},
@@ -137,4 +139,23 @@ char *df_test_read_file(const char *path, size_t *n) {
   fclose(f);
   if (n) *n = b.len;
   return df_buf_take(&b);
+}
+
+void df_test_sha256(const char *path, char hex[65]) {
+  FILE *f = fopen(path, "rb");
+  if (!f) fail_msg("could not open \"%s\"", path);
+  EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+  unsigned char *part = df_alloc(1 << 20), digest[32];
+  assert_true(ctx && part && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) == 1);
+  for (size_t k; (k = fread(part, 1, 1 << 20, f)) > 0;) assert_int_equal(EVP_DigestUpdate(ctx, part, k), 1);
+  fclose(f);
+  assert_int_equal(EVP_DigestFinal_ex(ctx, digest, NULL), 1);
+  EVP_MD_CTX_free(ctx);
+  df_free(part);
+  for (size_t i = 0; i < sizeof digest; i++) (void)snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+}
+
+bool df_test_long(void) {
+  const char *v = getenv("DF_TEST_LONG");
+  return v && *v && strcmp(v, "0") != 0;
 }
