@@ -27,13 +27,20 @@ const char *df_finish_text(df_finish f) {
 void df_stats_bars(FILE *out, const df_stats *st, unsigned columns, const char *bar_on, const char *bar_off) {
   if (st->drafted == 0) return;
   unsigned width = columns > 60 ? 40 : columns > 34 ? columns - 20 : 14;
+  unsigned last = 0, drafted = 0; /* slots up to the last accepted one; slots that were drafted at all */
   for (unsigned j = 0; j < DF_MAX_WIDTH; j++) {
+    if (st->accepted_at[j]) last = j + 1;
+    if (st->drafted_at[j]) drafted = j + 1;
+  }
+  for (unsigned j = 0; j < last; j++) {
     if (st->drafted_at[j] == 0) continue;
     char bar[160];
     double share = (double)st->accepted_at[j] / st->drafted_at[j];
     df_bar_format(bar, sizeof bar, share, width);
     fprintf(out, "  slot %2u %5.1f %% %s%s%s\n", j + 1, share * 100, bar_on, bar, bar_off);
   }
+  if (drafted > last + 1) fprintf(out, "  slots %u to %u: none\n", last + 1, drafted);
+  else if (drafted > last) fprintf(out, "  slot %2u   0.0 %%\n", drafted);
 }
 
 void df_stats_print(FILE *out, const df_term *t, const df_stats *st, df_finish finish, const char *note) {

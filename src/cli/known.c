@@ -150,6 +150,7 @@ df_status df_draft_resolve(const df_opts *o, const char *name, char **out, df_er
       (void)snprintf(dir, sizeof dir, "%s%s", exe, below[i]);
       *out = find_below(dir, name);
     }
+    if (!*out) *out = find_below("models", name);
     char *cache = NULL;
     if (!*out && df_cache_dir(o, &cache, NULL) == DF_OK) *out = find_below(cache, name);
     df_free(cache);
@@ -157,6 +158,6 @@ df_status df_draft_resolve(const df_opts *o, const char *name, char **out, df_er
   if (*out) return DF_OK;
   df_status st = DF_FAIL(err, DF_ERR_IO, "could not find draft \"%s\": no such file, folder or known name", name);
   df_error_hint(err,
-                "drafts by name are looked for in models/ of the source tree, in share/dflash/models and in the cache");
+                "drafts by name are looked for in models/, share/dflash/models near the program and the cache");
   return st;
 }

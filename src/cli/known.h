@@ -40,7 +40,7 @@ df_status df_cache_dir(const df_opts *o, char **out, df_error *err) DF_CHECK;
 df_status df_target_resolve(const df_opts *o, const char *name, char **out, df_error *err) DF_CHECK;
 /* -md: as above, and NAME, NAME.gguf or NAME.*.gguf in the models folders: <binary>/models, ../models and ../../models
  * (a build folder in the source tree),
- * ../share/dflash/models from there, the cache. */
+ * ../share/dflash/models from there, ./models, the cache. */
 df_status df_draft_resolve(const df_opts *o, const char *name, char **out, df_error *err) DF_CHECK;
 
 /* True when the path exists (any kind). */

@@ -1,9 +1,12 @@
 /* Which pairs of target and draft are accepted, and what a refusal names. */
-#include <cmocka.h>
-#include <setjmp.h>
+
+// clang-format off: cmocka needs these first
 #include <stdarg.h>
 #include <stddef.h>
+#include <setjmp.h>
 #include <stdint.h>
+#include <cmocka.h>
+// clang-format on
 
 #include <string.h>
 
