@@ -34,6 +34,10 @@ typedef struct df_session_params {
   const char *verify_attention_backend;  /* own slot for verify; NULL = by speculative_attention_mode */
   const char *speculative_attention_mode; /* "prefill" (default) or "decode" */
   bool two_batch_overlap;  /* run the two halves of a batch interleaved */
+  uint32_t page_size;      /* tokens per KV page: 1, 16 or 64; 0 = 16 */
+  const uint32_t *graph_seqs; /* ascending batch sizes that programs are recorded for; NULL = a default list */
+  uint32_t n_graph_seqs;
+  uint64_t graph_memory;   /* most bytes recorded programs may take; 0 = no limit */
 } df_session_params;
 
 DF_API df_session_params df_session_params_default(void);

@@ -7,7 +7,8 @@ static df_attn_caps flash_caps(const df_attn *a) {
   return (df_attn_caps){.reads_mask = true,
                         .mask_layouts = 1u << DF_MASK_NONE | 1u << DF_MASK_QLEN | 1u << DF_MASK_FULL,
                         .causal = true, .sliding_window = true, .graph_safe = true, .max_rows = UINT32_MAX,
-                        .kv_types = 1u << DF_KV_F16 | 1u << DF_KV_F32};
+                        .kv_types = 1u << DF_KV_F16 | 1u << DF_KV_F32,
+                        .page_sizes = DF_PAGE_SIZES};
 }
 
 static df_status flash_emit(df_attn *a, const df_attn_pass *pass, const df_attn_layer *layer, df_error *err) {
@@ -17,7 +18,7 @@ static df_status flash_emit(df_attn *a, const df_attn_pass *pass, const df_attn_
 }
 
 static const df_attn_ops k_flash_ops = {.caps = flash_caps, .graph_init = df_leaf_graph_init, .plan = df_leaf_plan,
-                                        .emit = flash_emit, .executor = df_leaf_executor, .mask = df_leaf_mask,
+                                        .emit = flash_emit, .executor = df_leaf_executor, .mask = df_leaf_mask, .half = df_leaf_half,
                                         .commit = df_leaf_commit, .free = df_leaf_free};
 
 df_status df_attn_flash_create(const df_attn_shape *shape, df_attn **out, df_error *err) {

@@ -32,6 +32,8 @@ static df_attn_caps hybrid_caps(const df_attn *a) {
     c.graph_safe &= o.graph_safe;
     c.kv_types &= o.kv_types;
     c.causal &= o.causal;
+    c.page_sizes &= o.page_sizes;
+    c.recurrent |= o.recurrent;
   }
   const df_attn_caps p = h->prefill->ops->caps(h->prefill);
   c.max_rows = p.max_rows;
@@ -62,9 +64,15 @@ static const df_verify_mask *hybrid_mask(const df_attn *a) {
   return c->ops->mask(c);
 }
 
-static df_status hybrid_commit(df_attn *a, const uint32_t *lens, uint32_t n_seqs, df_error *err) {
+/* Phases run on different children, so a split into halves would have to split each: it goes above, not below. */
+static df_attn *hybrid_half(df_attn *a, uint32_t i) {
+  (void)a, (void)i;
+  return NULL;
+}
+
+static df_status hybrid_commit(df_attn *a, const df_batch *batch, const uint32_t *lens, uint32_t n_seqs, df_error *err) {
   df_attn *c = hybrid_executor(a, DF_MODE_TARGET_VERIFY);
-  return c->ops->commit(c, lens, n_seqs, err);
+  return c->ops->commit(c, batch, lens, n_seqs, err);
 }
 
 static void hybrid_free(df_attn *a) {
@@ -76,7 +84,7 @@ static void hybrid_free(df_attn *a) {
 }
 
 static const df_attn_ops k_hybrid_ops = {.caps = hybrid_caps, .graph_init = hybrid_graph_init, .plan = hybrid_plan,
-                                         .emit = hybrid_emit, .executor = hybrid_executor, .mask = hybrid_mask,
+                                         .emit = hybrid_emit, .executor = hybrid_executor, .mask = hybrid_mask, .half = hybrid_half,
                                          .commit = hybrid_commit, .free = hybrid_free};
 
 df_status df_attn_hybrid_create(df_attn *prefill, df_attn *decode, df_attn *verify, bool verify_on_decode, df_attn **out,

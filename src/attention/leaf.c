@@ -47,8 +47,13 @@ const df_verify_mask *df_leaf_mask(const df_attn *a) {
   return &none;
 }
 
-df_status df_leaf_commit(df_attn *a, const uint32_t *lens, uint32_t n_seqs, df_error *err) {
-  (void)a, (void)lens, (void)n_seqs, (void)err; /* KV rolls back by length */
+df_attn *df_leaf_half(df_attn *a, uint32_t i) {
+  (void)a, (void)i;
+  return NULL;
+}
+
+df_status df_leaf_commit(df_attn *a, const df_batch *batch, const uint32_t *lens, uint32_t n_seqs, df_error *err) {
+  (void)a, (void)batch, (void)lens, (void)n_seqs, (void)err; /* KV rolls back by length */
   return DF_OK;
 }
 
@@ -76,7 +81,8 @@ void df_leaf_op(const df_leaf *l, const df_attn_pass *pass, const df_attn_layer 
   *op = (df_op_attn){.batch = pass->batch, .q = layer->q, .q_ld = layer->q_ld, .out = layer->out, .kv = layer->kv,
                      .n_heads = s->n_heads, .n_kv = s->n_kv, .head_dim = s->head_dim,
                      .scale = 1.0f / sqrtf((float)s->head_dim), .causal = layer->causal, .window = layer->window,
-                     .mask_layout = pass->mask_layout};
+                     .mask_layout = pass->mask_layout, .mask = pass->mask,
+                     .mask_seq0 = pass->mask_seq0};
   op->tile_rows = tile_rows(l, rows, seqs);
   op->n_tiles = (rows + op->tile_rows - 1) / op->tile_rows;
 }

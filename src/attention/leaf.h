@@ -3,6 +3,7 @@
 #define DF_ATTENTION_LEAF_H
 
 #include "attention/backend.h"
+#include "kv/pages.h"
 
 typedef struct df_leaf {
   df_attn base;
@@ -20,7 +21,8 @@ df_status df_leaf_graph_init(df_attn *a, uint32_t max_seqs, uint32_t max_rows, d
 df_status df_leaf_plan(df_attn *a, const df_batch *batch, df_mode mode, df_attn_phase phase, df_error *err) DF_CHECK;
 df_attn *df_leaf_executor(df_attn *a, df_mode mode);
 const df_verify_mask *df_leaf_mask(const df_attn *a);
-df_status df_leaf_commit(df_attn *a, const uint32_t *lens, uint32_t n_seqs, df_error *err) DF_CHECK;
+df_attn *df_leaf_half(df_attn *a, uint32_t i);
+df_status df_leaf_commit(df_attn *a, const df_batch *batch, const uint32_t *lens, uint32_t n_seqs, df_error *err) DF_CHECK;
 void df_leaf_free(df_attn *a);
 
 /* Fills the op fields common to all leaves, and the row tiling for a program. */

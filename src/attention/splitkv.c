@@ -10,7 +10,8 @@ enum { MAX_ROWS = 64 }; /* bounds the part buffer: prefill through this leaf goe
 static df_attn_caps splitkv_caps(const df_attn *a) {
   (void)a;
   return (df_attn_caps){.reads_mask = false, .mask_layouts = 1u << DF_MASK_NONE, .causal = true, .sliding_window = true,
-                        .graph_safe = true, .max_rows = MAX_ROWS, .kv_types = 1u << DF_KV_F16 | 1u << DF_KV_F32};
+                        .graph_safe = true, .max_rows = MAX_ROWS, .kv_types = 1u << DF_KV_F16 | 1u << DF_KV_F32,
+                        .page_sizes = DF_PAGE_SIZES};
 }
 
 static uint32_t max_chunks(const df_leaf *l) { return (l->shape.max_positions + DF_KV_CHUNK - 1) / DF_KV_CHUNK; }
@@ -50,7 +51,7 @@ static df_status splitkv_emit(df_attn *a, const df_attn_pass *pass, const df_att
 }
 
 static const df_attn_ops k_splitkv_ops = {.caps = splitkv_caps, .graph_init = splitkv_graph_init, .plan = df_leaf_plan,
-                                          .emit = splitkv_emit, .executor = df_leaf_executor, .mask = df_leaf_mask,
+                                          .emit = splitkv_emit, .executor = df_leaf_executor, .mask = df_leaf_mask, .half = df_leaf_half,
                                           .commit = df_leaf_commit, .free = df_leaf_free};
 
 df_status df_attn_splitkv_create(const df_attn_shape *shape, df_attn **out, df_error *err) {

@@ -1,5 +1,7 @@
 #include "device/batch.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 
 const char *df_mode_name(df_mode m) {
@@ -20,9 +22,9 @@ df_status df_batch_init(df_batch *b, uint32_t max_rows, uint32_t max_seqs, uint3
   t.out_row = df_calloc(max_rows, sizeof *t.out_row);
   t.q_start = df_calloc((size_t)max_seqs + 1, sizeof *t.q_start);
   t.kv_len = df_calloc(max_seqs, sizeof *t.kv_len);
-  t.mask_start = df_calloc(max_seqs, sizeof *t.mask_start);
+  t.state_slot = df_calloc(max_seqs, sizeof *t.state_slot);
   t.page_table = df_calloc((size_t)max_seqs * max_pages, sizeof *t.page_table);
-  if (!t.ids || !t.pos || !t.slot || !t.out_row || !t.q_start || !t.kv_len || !t.mask_start || !t.page_table) {
+  if (!t.ids || !t.pos || !t.slot || !t.out_row || !t.q_start || !t.kv_len || !t.state_slot || !t.page_table) {
     df_batch_release(&t);
     return DF_OOM(err, "batch inputs", max_rows);
   }
@@ -37,7 +39,60 @@ void df_batch_release(df_batch *b) {
   df_free(b->out_row);
   df_free(b->q_start);
   df_free(b->kv_len);
-  df_free(b->mask_start);
+  df_free(b->state_slot);
   df_free(b->page_table);
   *b = (df_batch){0};
+}
+
+size_t df_mask_seq_bytes(const df_batch *b, uint32_t seq, df_mask_layout layout) {
+  const size_t rows = b->q_start[seq + 1] - b->q_start[seq];
+  if (layout == DF_MASK_NONE) return 0;
+  return rows * (layout == DF_MASK_FULL ? b->kv_len[seq] : rows);
+}
+
+df_status df_mask_buffer_init(df_mask_buffer *m, uint32_t max_seqs, size_t cap, df_error *err) {
+  df_mask_buffer t = {.cap = cap};
+  t.bytes = df_pages_alloc(cap);
+  t.start = df_calloc(max_seqs, sizeof *t.start);
+  if (!t.bytes || !t.start) {
+    df_mask_buffer_release(&t);
+    return DF_OOM(err, "the verify mask", cap);
+  }
+  *m = t;
+  return DF_OK;
+}
+
+void df_mask_buffer_release(df_mask_buffer *m) {
+  df_pages_free(m->bytes, m->cap);
+  df_free(m->start);
+  *m = (df_mask_buffer){0};
+}
+
+df_status df_mask_buffer_load(df_mask_buffer *m, const df_batch *b, df_error *err) {
+  size_t at = 0;
+  for (uint32_t s = 0; s < b->n_seqs; s++) {
+    m->start[s] = at;
+    at += df_mask_seq_bytes(b, s, b->mask_layout);
+  }
+  if (at > b->mask_bytes || at > m->cap)
+    return DF_FAIL(err, DF_ERR_MASK_CONTRACT, "a %s mask of %zu bytes does not cover the batch (%zu needed, room for %zu)",
+                   df_mask_layout_name(b->mask_layout), b->mask_bytes, at, m->cap);
+  memcpy(m->bytes, b->mask, at);
+  return DF_OK;
+}
+
+void df_batch_view(df_batch *view, const df_batch *b, uint32_t s0, uint32_t s1, uint32_t width) {
+  uint32_t *q_start = view->q_start;
+  const uint32_t r0 = s0 * width;
+  *view = *b;
+  view->q_start = q_start;
+  view->n_seqs = s1 - s0;
+  view->n_rows = (s1 - s0) * width;
+  view->ids = b->ids + r0;
+  view->pos = b->pos + r0;
+  view->slot = b->slot + r0;
+  view->kv_len = b->kv_len + s0;
+  view->state_slot = b->state_slot + s0;
+  view->page_table = b->page_table + (size_t)s0 * b->max_pages;
+  for (uint32_t i = 0; i <= view->n_seqs; i++) q_start[i] = i * width;
 }

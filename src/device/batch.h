@@ -29,6 +29,14 @@ typedef enum df_mask_layout { DF_MASK_NONE, DF_MASK_QLEN, DF_MASK_FULL } df_mask
 
 const char *df_mask_layout_name(df_mask_layout m);
 
+/* The static input that a captured mask is read from: bytes, 1 = may attend. A pass planned with a mask copies it here;
+ * one planned without leaves what was there, which is why a program captured with a mask must not run without. */
+typedef struct df_mask_buffer {
+  uint8_t *bytes;
+  size_t *start; /* [max_seqs] first byte of each sequence */
+  size_t cap;
+} df_mask_buffer;
+
 typedef struct df_batch {
   /* capacity */
   uint32_t max_rows, max_seqs, max_pages; /* max_pages per sequence */
@@ -40,15 +48,28 @@ typedef struct df_batch {
   uint32_t *slot;       /* [max_rows] KV slot = page * 16 + offset */
   uint32_t *q_start;    /* [max_seqs + 1] */
   uint32_t *kv_len;     /* [max_seqs] positions 0..kv_len-1 exist once this pass has written its rows */
-  uint32_t *page_table; /* [max_seqs][max_pages] */
+  uint32_t *page_table; /* [max_seqs][max_pages]: 16-slot blocks, or slots when the page size is 1 */
+  uint32_t *state_slot; /* [max_seqs] of recurrent layers; 0 = sink */
   uint32_t *out_row;    /* [max_rows] row of the pass that output row i is computed from */
-  /* verify mask, only for programs captured with one: byte 1 = may attend */
+  /* the mask this pass was given, if any; borrowed */
   df_mask_layout mask_layout;
-  const uint8_t *mask;  /* borrowed; mask_start[b] is the first byte of sequence b */
-  size_t *mask_start;   /* [max_seqs] */
+  const uint8_t *mask; /* sequence after sequence without gaps */
+  size_t mask_bytes;
 } df_batch;
 
 df_status df_batch_init(df_batch *b, uint32_t max_rows, uint32_t max_seqs, uint32_t max_pages, df_error *err) DF_CHECK;
 void df_batch_release(df_batch *b);
+
+/* Bytes of sequence b's mask in a layout. */
+size_t df_mask_seq_bytes(const df_batch *b, uint32_t seq, df_mask_layout layout);
+
+df_status df_mask_buffer_init(df_mask_buffer *m, uint32_t max_seqs, size_t cap, df_error *err) DF_CHECK;
+void df_mask_buffer_release(df_mask_buffer *m);
+/* Copies the pass's mask into the static input. LIMIT when it does not fit. */
+df_status df_mask_buffer_load(df_mask_buffer *m, const df_batch *b, df_error *err) DF_CHECK;
+
+/* A view of sequences [s0, s1) of a uniform batch, rows renumbered from 0. The view's q_start is its own memory
+ * ([max_seqs + 1]); all other arrays alias b. */
+void df_batch_view(df_batch *view, const df_batch *b, uint32_t s0, uint32_t s1, uint32_t width);
 
 #endif

@@ -100,11 +100,13 @@ typedef struct df_op_ffn_up {
   uint32_t blocks_per_chunk; /* filled by df_emit_ffn_up */
 } df_op_ffn_up;
 
-/* Where one layer's K and V live: page p, head g at k + (p * n_kv + g) * bytes. */
+/* Where one layer's K and V live. Blocks of 16 slots: block b, head g at k + (b * n_kv + g) * head_bytes, K transposed.
+ * token_major (page size 1): slot s, head g at k + (s * n_kv + g) * head_bytes / 16, both plain. */
 typedef struct df_kv_view {
   uint8_t *k, *v;
-  size_t head_bytes; /* of one head's page: 16 * head_dim * element size */
+  size_t head_bytes; /* of one head's block: 16 * head_dim * element size */
   df_kv_type type;
+  bool token_major;
 } df_kv_view;
 
 /* Head norm (optional), rotation, and the K/V write of one layer. q may be NULL (draft injection). */
@@ -141,6 +143,8 @@ typedef struct df_op_attn {
   bool causal;
   uint32_t window;            /* 0 = none, else a row sees positions > pos - window */
   df_mask_layout mask_layout; /* captured: NONE unless the program carries a mask */
+  const df_mask_buffer *mask; /* read when mask_layout is not NONE */
+  uint32_t mask_seq0;         /* sequence of the whole batch that the batch's first one is (halves) */
   uint32_t tile_rows;         /* query rows of one chunk (TILE, SPLIT, MERGE) */
   uint32_t n_tiles;           /* per sequence */
   uint32_t n_split;           /* SPLIT: shares of the KV range */

@@ -44,12 +44,12 @@ static df_status init_all(df_drafter *r, uint32_t max_width, bool graphs, df_err
   const df_workspace_shape ws = {.max_rows = rows, .max_out = rows, .hidden = c->hidden, .n_heads = c->n_heads,
                                  .n_kv = c->n_kv_heads, .head_dim = c->head_dim, .ffn = c->ffn, .vocab = m->cfg.vocab,
                                  .segments = ARGMAX_SEGMENTS};
-  const uint32_t max_pages = (tp->max_positions + DF_KV_PAGE - 1) / DF_KV_PAGE;
+  const uint32_t max_pages = r->target->batch.max_pages;
   DF_TRY(df_workspace_init(&r->ws, &ws, err));
   DF_TRY(df_batch_init(&r->batch, rows, tp->max_seqs, max_pages, err));
   DF_TRY(df_batch_init(&r->inject_batch, tp->max_rows, tp->max_seqs, max_pages, err));
   DF_TRY(df_rope_init(&r->rope, c, NULL, tp->max_positions, err));
-  DF_TRY(df_kv_store_init(&r->kv, tp->kv, c->n_layers, c->n_kv_heads, c->head_dim, tp->n_pages, err));
+  DF_TRY(df_kv_store_init(&r->kv, tp->kv, c->n_layers, c->n_kv_heads, c->head_dim, tp->pages, err));
   DF_TRY(init_inject_memory(r, tp->max_rows, err));
   const df_attn_shape shape = {c->n_heads, c->n_kv_heads, c->head_dim, tp->max_positions, df_pool_threads(m->pool)};
   DF_TRY(df_attn_flash_create(&shape, &r->attn, err));
@@ -147,7 +147,7 @@ df_status df_drafter_inject(df_drafter *r, const df_inject_item *items, uint32_t
   df_fill_begin(b);
   for (uint32_t i = 0; i < n_items; i++) df_fill_add_rows(b, items[i].seq, items[i].row0, items[i].n, items[i].first);
   const df_graph_key key = inject_key(r, b->n_rows);
-  return df_runner_run(&r->runner, &key, b, key.rows, 1, emit_inject, r, err);
+  return df_runner_run(&r->runner, &key, b, NULL, key.rows, 1, emit_inject, r, err);
 }
 
 /* ---- block ----------------------------------------------------------------------------------------------- */
@@ -160,7 +160,7 @@ static df_status emit_block(void *ctx, df_program *p, const df_graph_key *key, d
   DF_TRY(df_emit_embed(p, &embed, err));
   for (uint32_t l = 0; l < c->n_layers; l++) {
     const df_layer_pass lp = {.program = p, .batch = &r->batch, .ws = &r->ws, .rope = &r->rope, .cfg = c, .attn = r->attn,
-                              .attn_pass = {p, &r->batch, key->mode, DF_MASK_NONE},
+                              .attn_pass = {p, &r->batch, key->mode, DF_MASK_NONE, NULL, 0},
                               .kv = df_kv_store_layer(&r->kv, l), .layer = l, .causal = c->causal[l],
                               .window = c->sliding[l] ? c->sliding_window : 0};
     DF_TRY(df_layer_emit(&d->layers[l], &lp, err));
@@ -178,7 +178,7 @@ static df_graph_key block_key(const df_drafter *r, uint32_t seqs, uint32_t width
 }
 
 df_status df_drafter_prepare(df_drafter *r, uint32_t seqs, uint32_t width, df_error *err) {
-  const uint32_t bucket = df_seq_bucket(seqs, r->batch.max_seqs);
+  const uint32_t bucket = df_target_bucket(r->target, seqs);
   for (uint32_t rows = 1; rows <= seqs * width; rows *= 4) {
     const df_graph_key inject = inject_key(r, rows);
     DF_TRY(df_runner_prepare(&r->runner, &inject, inject.rows, 1, emit_inject, r, err));
@@ -199,10 +199,10 @@ df_status df_drafter_draft(df_drafter *r, const df_draft_item *items, uint32_t n
     ids[0] = items[i].anchor;
     (void)df_fill_add(b, items[i].seq, ids, width, items[i].n, DF_OUT_ALL_BUT_FIRST); /* the anchor's output is unused */
   }
-  const uint32_t seqs = df_seq_bucket(n_items, b->max_seqs);
+  const uint32_t seqs = df_target_bucket(r->target, n_items);
   df_fill_pad(b, seqs, width);
   const df_graph_key key = block_key(r, seqs, width);
-  DF_TRY(df_runner_run(&r->runner, &key, b, seqs * width, seqs, emit_block, r, err));
+  DF_TRY(df_runner_run(&r->runner, &key, b, NULL, seqs * width, seqs, emit_block, r, err));
   for (uint32_t i = 0; i < n_items; i++) {
     for (uint32_t j = 0; j + 1 < width; j++) {
       const int32_t best = df_workspace_best(&r->ws, i * (width - 1) + j);

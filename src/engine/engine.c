@@ -2,7 +2,9 @@
 
 #include <string.h>
 
+#include "attention/fault_injection.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/backends.h"
@@ -48,29 +50,49 @@ static df_status init_target(df_engine *e, const df_session_params *p, df_error 
     df_attn_free(attn);
     return st;
   }
+  df_mask_layout captured = e->mask.layout;
+  const char *fault = df_fault_mask_policy(attn, &captured);
+  if (fault) df_log(DF_LOG_WARN, "%s", fault);
   const df_target_params tp = {.max_seqs = e->max_seqs, .max_rows = DF_MAX(PREFILL_ROWS, e->max_seqs * DF_MAX_WIDTH),
-                               .max_out = e->max_seqs * DF_MAX_WIDTH, .max_positions = e->n_ctx, .n_pages = e->pages.n_pages,
+                               .max_out = e->max_seqs * DF_MAX_WIDTH, .max_positions = e->n_ctx, .pages = &e->pages,
                                .kv = p->kv_f32 ? DF_KV_F32 : DF_KV_F16, .graphs = !p->no_graph, .attn = attn,
                                .taps = e->d ? e->d->cfg.taps : NULL, .n_taps = e->d ? e->d->cfg.n_taps : 0,
-                               .verify_mask = e->mask.layout};
+                               .verify_mask = captured, .seq_buckets = p->graph_seqs, .n_seq_buckets = p->n_graph_seqs};
   DF_TRY(df_target_init(&e->target, e->m, &tp, err));
   e->has_target = true;
   return DF_OK;
 }
 
+size_t df_engine_graph_bytes(const df_engine *e) {
+  return df_graphs_bytes(&e->target.runner.graphs) + (e->has_drafter ? df_graphs_bytes(&e->drafter.runner.graphs) : 0);
+}
+
+/* A limit that the programs of one request's step alone exceed is refused now, not in the middle of an answer. */
+static df_status check_graph_memory(df_engine *e, const df_session_params *p, df_error *err) {
+  if (!p->graph_memory || p->no_graph) return DF_OK;
+  DF_TRY(df_spec_prepare(&e->step, 1, e->width, false, err));
+  const size_t need = df_engine_graph_bytes(e);
+  if (need <= p->graph_memory) return DF_OK;
+  df_error_set(err, DF_ERR_LIMIT, __FILE__, __LINE__, "recorded programs need %zu bytes, graph memory allows %llu", need, (unsigned long long)p->graph_memory);
+  df_error_hint(err, "raise --graph-memory, or run without graphs (--no-graph)");
+  return DF_ERR_LIMIT;
+}
+
 static df_status init_all(df_engine *e, const df_engine_params *p, df_error *err) {
   DF_TRY(choose_sizes(e, p, err));
   const uint64_t tokens = p->kv_tokens ? p->kv_tokens : (uint64_t)e->n_ctx * e->max_seqs;
-  const uint64_t pages = (tokens + DF_KV_PAGE - 1) / DF_KV_PAGE + e->max_seqs - 1; /* every sequence may leave a page open */
-  if (pages > INT32_MAX / DF_KV_PAGE) return DF_FAIL(err, DF_ERR_LIMIT, "a KV pool of %llu tokens is too large", (unsigned long long)tokens);
-  DF_TRY(df_pages_init(&e->pages, (uint32_t)pages, err));
+  const uint32_t page = p->session.page_size ? p->session.page_size : DF_KV_PAGE;
+  const uint64_t slots = tokens + (uint64_t)(e->max_seqs - 1) * page; /* every sequence may leave a page open */
+  if (slots > INT32_MAX) return DF_FAIL(err, DF_ERR_LIMIT, "a KV pool of %llu tokens is too large", (unsigned long long)tokens);
+  DF_TRY(df_pages_init(&e->pages, page, (uint32_t)slots, err));
   DF_TRY(init_target(e, &p->session, err));
   if (e->d) {
     DF_TRY(df_drafter_init(&e->drafter, e->d, &e->target, DF_MAX_WIDTH, !p->session.no_graph, err));
     e->has_drafter = true;
   }
   e->step = (df_stepper){&e->target, e->has_drafter ? &e->drafter : NULL, &e->pages};
-  return df_sampler_scratch_init(&e->scratch, e->m->cfg.vocab, err);
+  DF_TRY(df_sampler_scratch_init(&e->scratch, e->m->cfg.vocab, err));
+  return check_graph_memory(e, &p->session, err);
 }
 
 df_status df_engine_init(df_engine *e, df_model *m, df_draft *d, const df_engine_params *p, df_error *err) {
@@ -93,7 +115,7 @@ df_status df_engine_request(df_engine *e, df_request *q, const int32_t *ids, siz
                             const df_generate_params *p, df_error *err) {
   df_kv_seq own = {0};
   if (!seq) {
-    DF_TRY(df_kv_seq_init(&own, e->n_ctx, err));
+    DF_TRY(df_kv_seq_init(&own, e->pages.size, e->n_ctx, err));
     seq = &own;
   }
   df_status s = df_request_init(q, e->m, &e->target.ws, &e->scratch, ids, n, n_valid, e->n_ctx, e->width, seq, p, err);

@@ -32,6 +32,9 @@ typedef struct df_engine {
 df_status df_engine_init(df_engine *e, df_model *m, df_draft *d, const df_engine_params *p, df_error *err) DF_CHECK;
 void df_engine_release(df_engine *e);
 
+/* Memory of all programs recorded so far. */
+size_t df_engine_graph_bytes(const df_engine *e);
+
 /* A request on this engine. seq as in df_request_init; NULL = a fresh one. */
 df_status df_engine_request(df_engine *e, df_request *q, const int32_t *ids, size_t n, uint32_t n_valid, df_kv_seq *seq,
                             const df_generate_params *p, df_error *err) DF_CHECK;

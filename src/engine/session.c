@@ -12,7 +12,7 @@ df_status df_session_create(df_model *model, df_draft *draft, const df_session_p
   if (!s) return DF_OOM(err, "a session", sizeof *s);
   df_status st = df_engine_init(&s->e, model, draft, &p, err);
   if (st == DF_OK) {
-    st = df_kv_seq_init(&s->seq, s->e.n_ctx, err);
+    st = df_kv_seq_init(&s->seq, s->e.pages.size, s->e.n_ctx, err);
     if (st != DF_OK) df_engine_release(&s->e);
   }
   if (st != DF_OK) {

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+enum { DF_KV_BLOCK = 16 };
+
 void df_fill_begin(df_batch *b) {
   b->n_rows = b->n_seqs = b->n_out = 0;
   b->q_start[0] = 0;
@@ -10,11 +12,15 @@ void df_fill_begin(df_batch *b) {
   b->mask_layout = DF_MASK_NONE;
 }
 
+/* The table that kernels read: blocks of 16 slots, or slots. */
 static void add_pages(df_batch *b, const df_kv_seq *seq) {
   uint32_t *table = b->page_table + (size_t)b->n_seqs * b->max_pages;
-  const uint32_t n = seq ? seq->n_pages : 0;
-  if (n) memcpy(table, seq->pages, n * sizeof *table);
+  const uint32_t per = seq ? (seq->page_size > DF_KV_BLOCK ? seq->page_size / DF_KV_BLOCK : 1) : 1;
+  uint32_t n = 0;
+  for (uint32_t i = 0; seq && i < seq->n_pages; i++)
+    for (uint32_t j = 0; j < per && n < b->max_pages; j++) table[n++] = seq->pages[i] * per + j;
   memset(table + n, 0, (b->max_pages - n) * sizeof *table);
+  b->state_slot[b->n_seqs] = seq ? seq->state : 0;
 }
 
 static void add_out(df_batch *b, uint32_t row, uint32_t n, df_fill_out out) {

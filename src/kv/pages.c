@@ -4,21 +4,27 @@
 
 #include "base/mem.h"
 
-enum { PAGE = 16 };
-
-df_status df_pages_init(df_pages *p, uint32_t n_pages, df_error *err) {
-  df_pages t = {.n_pages = n_pages + 1, .n_free = n_pages};
-  t.free_list = df_calloc(n_pages, sizeof *t.free_list);
-  t.refs = df_calloc((size_t)n_pages + 1, sizeof *t.refs);
+df_status df_pages_init(df_pages *p, uint32_t size, uint32_t positions, df_error *err) {
+  if (size == 0 || (size & (size - 1)) || !(size & DF_PAGE_SIZES)) {
+    df_error_set(err, DF_ERR_ARGUMENT, __FILE__, __LINE__, "no attention backend reads pages of %u tokens", size);
+    df_error_hint(err, "page sizes: 1, 16, 64");
+    return DF_ERR_ARGUMENT;
+  }
+  const uint32_t n = positions / size + (positions % size != 0);
+  df_pages t = {.n_pages = n + 1, .size = size, .n_free = n};
+  t.free_list = df_calloc(n, sizeof *t.free_list);
+  t.refs = df_calloc((size_t)n + 1, sizeof *t.refs);
   if (!t.free_list || !t.refs) {
     df_pages_release(&t);
-    return DF_OOM(err, "the page table", n_pages);
+    return DF_OOM(err, "the page table", n);
   }
-  for (uint32_t i = 0; i < n_pages; i++) t.free_list[i] = n_pages - i; /* page 1 is taken first */
+  for (uint32_t i = 0; i < n; i++) t.free_list[i] = n - i; /* page 1 is taken first */
   t.refs[0] = 1;
   *p = t;
   return DF_OK;
 }
+
+uint32_t df_pages_slots(const df_pages *p) { return p->n_pages * p->size; }
 
 void df_pages_release(df_pages *p) {
   df_free(p->free_list);
@@ -27,7 +33,7 @@ void df_pages_release(df_pages *p) {
 }
 
 df_status df_pages_take(df_pages *p, uint32_t *page, df_error *err) {
-  if (p->n_free == 0) return DF_FAIL(err, DF_ERR_LIMIT, "the KV cache is full (%u pages of %d tokens)", p->n_pages - 1, PAGE);
+  if (p->n_free == 0) return DF_FAIL(err, DF_ERR_LIMIT, "the KV cache is full (%u pages of %u tokens)", p->n_pages - 1, p->size);
   const uint32_t id = p->free_list[--p->n_free];
   assert(p->refs[id] == 0);
   p->refs[id] = 1;
@@ -47,11 +53,11 @@ bool df_pages_unref(df_pages *p, uint32_t page) {
   return true;
 }
 
-df_status df_kv_seq_init(df_kv_seq *s, uint32_t max_positions, df_error *err) {
-  const uint32_t cap = (max_positions + PAGE - 1) / PAGE;
+df_status df_kv_seq_init(df_kv_seq *s, uint32_t page_size, uint32_t max_positions, df_error *err) {
+  const uint32_t cap = max_positions / page_size + (max_positions % page_size != 0);
   uint32_t *pages = df_calloc(cap ? cap : 1, sizeof *pages);
   if (!pages) return DF_OOM(err, "a sequence's page table", cap * sizeof *pages);
-  *s = (df_kv_seq){.pages = pages, .cap = cap};
+  *s = (df_kv_seq){.pages = pages, .cap = cap, .page_size = page_size};
   return DF_OK;
 }
 
@@ -62,14 +68,14 @@ void df_kv_seq_release(df_kv_seq *s, df_pages *p) {
 }
 
 df_status df_kv_seq_reserve(df_kv_seq *s, df_pages *p, uint32_t n, df_error *err) {
-  const uint32_t need = n / PAGE + (n % PAGE != 0);
-  if (need > s->cap) return DF_FAIL(err, DF_ERR_LIMIT, "%u positions exceed the sequence limit of %u", n, s->cap * PAGE);
+  const uint32_t need = n / s->page_size + (n % s->page_size != 0);
+  if (need > s->cap) return DF_FAIL(err, DF_ERR_LIMIT, "%u positions exceed the sequence limit of %u", n, s->cap * s->page_size);
   const uint32_t before = s->n_pages;
   while (s->n_pages < need) {
     uint32_t page = 0;
     const df_status st = df_pages_take(p, &page, err);
     if (st != DF_OK) {
-      df_kv_seq_trim(s, p, before * PAGE);
+      df_kv_seq_trim(s, p, before * s->page_size);
       return st;
     }
     s->pages[s->n_pages++] = page;
@@ -78,6 +84,6 @@ df_status df_kv_seq_reserve(df_kv_seq *s, df_pages *p, uint32_t n, df_error *err
 }
 
 void df_kv_seq_trim(df_kv_seq *s, df_pages *p, uint32_t n) {
-  const uint32_t keep = n / PAGE + (n % PAGE != 0);
+  const uint32_t keep = n / s->page_size + (n % s->page_size != 0);
   while (s->n_pages > keep) (void)df_pages_unref(p, s->pages[--s->n_pages]);
 }

@@ -4,13 +4,14 @@
 #include "base/size.h"
 
 df_status df_kv_store_init(df_kv_store *s, df_kv_type type, uint32_t n_layers, uint32_t n_kv, uint32_t head_dim,
-                           uint32_t n_pages, df_error *err) {
-  df_kv_store t = {.n_layers = n_layers, .type = type};
+                           const df_pages *pages, df_error *err) {
+  const uint32_t slots = df_pages_slots(pages), blocks = (slots + DF_KV_PAGE - 1) / DF_KV_PAGE;
+  df_kv_store t = {.n_layers = n_layers, .n_slots = slots, .type = type, .token_major = pages->size == 1};
   t.head_bytes = (size_t)DF_KV_PAGE * head_dim * (type == DF_KV_F16 ? 2 : 4);
   size_t per_page;
-  if (!df_mul_size(t.head_bytes, n_kv, &per_page) || !df_mul_size(per_page, n_pages, &t.layer_bytes) ||
+  if (!df_mul_size(t.head_bytes, n_kv, &per_page) || !df_mul_size(per_page, blocks, &t.layer_bytes) ||
       !df_mul_size(t.layer_bytes, n_layers, &t.total_bytes))
-    return DF_FAIL(err, DF_ERR_LIMIT, "a KV cache of %u pages overflows memory", n_pages);
+    return DF_FAIL(err, DF_ERR_LIMIT, "a KV cache of %u tokens overflows memory", slots);
   t.k = df_pages_alloc(t.total_bytes);
   t.v = df_pages_alloc(t.total_bytes);
   if (!t.k || !t.v) {
@@ -28,9 +29,7 @@ void df_kv_store_release(df_kv_store *s) {
 }
 
 df_kv_view df_kv_store_layer(const df_kv_store *s, uint32_t layer) {
-  return (df_kv_view){s->k + layer * s->layer_bytes, s->v + layer * s->layer_bytes, s->head_bytes, s->type};
+  return (df_kv_view){s->k + layer * s->layer_bytes, s->v + layer * s->layer_bytes, s->head_bytes, s->type, s->token_major};
 }
 
-size_t df_kv_store_token_bytes(const df_kv_store *s, uint32_t n_pages) {
-  return 2 * s->total_bytes / n_pages / DF_KV_PAGE;
-}
+size_t df_kv_store_token_bytes(const df_kv_store *s) { return 2 * s->total_bytes / s->n_slots; }

@@ -7,6 +7,7 @@
 #define DF_KV_STORE_H
 
 #include "device/program.h"
+#include "kv/pages.h"
 
 typedef struct df_kv_store {
   uint8_t *k, *v;
@@ -14,15 +15,17 @@ typedef struct df_kv_store {
   size_t head_bytes;
   size_t total_bytes; /* of k, and of v */
   uint32_t n_layers;
+  uint32_t n_slots;
   df_kv_type type;
+  bool token_major;
 } df_kv_store;
 
-/* n_pages includes the sink. */
+/* Room for every slot of `pages`. */
 df_status df_kv_store_init(df_kv_store *s, df_kv_type type, uint32_t n_layers, uint32_t n_kv, uint32_t head_dim,
-                           uint32_t n_pages, df_error *err) DF_CHECK;
+                           const df_pages *pages, df_error *err) DF_CHECK;
 void df_kv_store_release(df_kv_store *s);
 df_kv_view df_kv_store_layer(const df_kv_store *s, uint32_t layer);
 /* Bytes one token takes in this store, all layers, K and V. */
-size_t df_kv_store_token_bytes(const df_kv_store *s, uint32_t n_pages);
+size_t df_kv_store_token_bytes(const df_kv_store *s);
 
 #endif

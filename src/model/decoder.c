@@ -74,7 +74,7 @@ static df_status emit_norm(const df_layer_pass *p, const float *w, df_act out, d
   return df_emit_norm(p->program, &op, err);
 }
 
-static df_status emit_attention(const df_layer *l, const df_layer_pass *p, df_error *err) {
+df_status df_layer_emit_attention(const df_layer *l, const df_layer_pass *p, df_error *err) {
   df_workspace *ws = p->ws;
   const df_config *c = p->cfg;
   const uint32_t *rows = &p->batch->n_rows;
@@ -102,7 +102,7 @@ static df_status emit_attention(const df_layer *l, const df_layer_pass *p, df_er
   return df_emit_linear(p->program, &out, err);
 }
 
-static df_status emit_ffn(const df_layer *l, const df_layer_pass *p, df_error *err) {
+df_status df_layer_emit_ffn(const df_layer *l, const df_layer_pass *p, df_error *err) {
   df_workspace *ws = p->ws;
   const uint32_t *rows = &p->batch->n_rows;
   const df_weights *const gate_up[] = {&l->gate, &l->up}, *const down[] = {&l->down};
@@ -116,6 +116,6 @@ static df_status emit_ffn(const df_layer *l, const df_layer_pass *p, df_error *e
 }
 
 df_status df_layer_emit(const df_layer *layer, const df_layer_pass *p, df_error *err) {
-  DF_TRY(emit_attention(layer, p, err));
-  return emit_ffn(layer, p, err);
+  DF_TRY(df_layer_emit_attention(layer, p, err));
+  return df_layer_emit_ffn(layer, p, err);
 }

@@ -38,7 +38,10 @@ typedef struct df_layer_pass {
  * pair order of the original Llama code; they are brought to split halves. */
 df_status df_layer_load(df_loader *l, const df_config *cfg, uint32_t i, bool interleaved_rope, df_layer *out, df_error *err) DF_CHECK;
 
-/* ws->x in and out. */
+/* The two halves of a layer, ws->x in and out. */
+df_status df_layer_emit_attention(const df_layer *layer, const df_layer_pass *pass, df_error *err) DF_CHECK;
+df_status df_layer_emit_ffn(const df_layer *layer, const df_layer_pass *pass, df_error *err) DF_CHECK;
+/* Both. */
 df_status df_layer_emit(const df_layer *layer, const df_layer_pass *pass, df_error *err) DF_CHECK;
 
 /* norm output restricted to the forms that the given matrices read. */

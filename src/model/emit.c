@@ -29,16 +29,37 @@ static df_status emit_tail(const df_model *m, const df_decoder_pass *p, df_error
   return df_model_emit_head(p->program, &m->head, in, &p->batch->n_out, p->ws, p->argmax, err);
 }
 
+static df_layer_pass layer_pass(const df_model *m, const df_decoder_pass *p, uint32_t i) {
+  const df_config *c = &m->cfg;
+  return (df_layer_pass){.program = p->program, .batch = p->batch, .ws = p->ws, .rope = p->rope, .cfg = c,
+                         .attn = p->attn, .attn_pass = {p->program, p->batch, p->mode, p->mask, p->mask_buffer, 0},
+                         .kv = df_kv_store_layer(p->kv, i), .layer = i, .causal = true,
+                         .window = c->sliding[i] ? c->sliding_window : 0};
+}
+
+/* Both halves of a split batch, stage by stage in turn. */
+static df_status emit_split_layer(const df_model *m, const df_decoder_pass *p, uint32_t i, df_error *err) {
+  df_layer_pass lp[2];
+  for (uint32_t h = 0; h < 2; h++) {
+    lp[h] = layer_pass(m, p, i);
+    lp[h].batch = lp[h].attn_pass.batch = &p->halves[h];
+    lp[h].ws = &p->half_ws[h];
+    lp[h].attn = p->attn->ops->half(p->attn, h);
+    lp[h].attn_pass.mask_seq0 = h ? p->halves[0].n_seqs : 0;
+  }
+  for (uint32_t h = 0; h < 2; h++) DF_TRY(df_layer_emit_attention(&m->layers[i], &lp[h], err));
+  for (uint32_t h = 0; h < 2; h++) DF_TRY(df_layer_emit_ffn(&m->layers[i], &lp[h], err));
+  return DF_OK;
+}
+
 df_status df_model_emit(const df_model *m, const df_decoder_pass *p, df_error *err) {
   const df_config *c = &m->cfg;
   const df_op_embed embed = {&m->embed, p->batch->ids, &p->batch->n_rows, p->ws->x, 1.0f};
   DF_TRY(df_emit_embed(p->program, &embed, err));
+  for (uint32_t h = 0; p->halves && h < 2; h++) p->half_ws[h] = df_workspace_view(p->ws, h ? p->split_rows : 0);
   for (uint32_t i = 0; i < c->n_layers; i++) {
-    const df_layer_pass lp = {.program = p->program, .batch = p->batch, .ws = p->ws, .rope = p->rope, .cfg = c,
-                              .attn = p->attn, .attn_pass = {p->program, p->batch, p->mode, p->mask},
-                              .kv = df_kv_store_layer(p->kv, i), .layer = i, .causal = true,
-                              .window = c->sliding[i] ? c->sliding_window : 0};
-    DF_TRY(df_layer_emit(&m->layers[i], &lp, err));
+    const df_layer_pass lp = layer_pass(m, p, i);
+    DF_TRY(p->halves ? emit_split_layer(m, p, i, err) : df_layer_emit(&m->layers[i], &lp, err));
     DF_TRY(emit_taps(p, i, c->hidden, err));
   }
   return p->logits ? emit_tail(m, p, err) : DF_OK;

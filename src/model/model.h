@@ -48,6 +48,10 @@ typedef struct df_decoder_pass {
   df_attn *attn;
   df_mode mode;
   df_mask_layout mask;
+  const df_mask_buffer *mask_buffer; /* NULL with DF_MASK_NONE */
+  df_batch *halves;     /* [2] views for a split batch, NULL when this pass is not split */
+  df_workspace *half_ws; /* [2] views, filled here */
+  uint32_t split_rows;  /* rows of half 0 */
   const uint32_t *taps; /* ascending layer ids */
   uint32_t n_taps;
   float *tap_out;       /* [row][n_taps * hidden] */

@@ -34,8 +34,8 @@ static df_status emit_eager(df_runner *r, const df_graph_key *key, uint32_t max_
   return emit(ctx, g->eager, key, err);
 }
 
-df_status df_runner_run(df_runner *r, const df_graph_key *key, const df_batch *batch, uint32_t max_rows, uint32_t max_seqs,
-                        df_emit_fn emit, void *ctx, df_error *err) {
+df_status df_runner_run(df_runner *r, const df_graph_key *key, const df_batch *batch, df_mask_buffer *mask, uint32_t max_rows,
+                        uint32_t max_seqs, df_emit_fn emit, void *ctx, df_error *err) {
   df_program *p = r->graphs.enabled ? df_graphs_find(&r->graphs, key) : NULL;
   const bool replay = p != NULL;
   const df_attn_phase phase = replay ? DF_PHASE_REPLAY : r->graphs.enabled ? DF_PHASE_CAPTURE : DF_PHASE_EAGER;
@@ -45,6 +45,7 @@ df_status df_runner_run(df_runner *r, const df_graph_key *key, const df_batch *b
     else DF_TRY(emit_eager(r, key, max_rows, max_seqs, emit, ctx, &p, err));
   }
   DF_TRY(df_mask_guard(key, batch, err));
+  if (mask && batch->mask) DF_TRY(df_mask_buffer_load(mask, batch, err));
   df_cpu_run(r->cpu, p);
   return DF_OK;
 }

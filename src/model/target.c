@@ -7,16 +7,48 @@
 
 enum { ARGMAX_SEGMENTS = 4 };
 
+static const uint32_t k_default_buckets[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+
+/* Ascending counts up to max_seqs, which always ends the list. */
+static df_status init_buckets(df_target *t, df_error *err) {
+  const uint32_t *from = t->p.seq_buckets ? t->p.seq_buckets : k_default_buckets;
+  const uint32_t n = t->p.seq_buckets ? t->p.n_seq_buckets : DF_COUNT_OF(k_default_buckets);
+  uint32_t m = 0;
+  for (uint32_t i = 0; i < n && m < DF_MAX_BUCKETS - 1; i++) {
+    if (from[i] == 0 || (i && from[i] <= from[i - 1]))
+      return DF_FAIL(err, DF_ERR_ARGUMENT, "graph batch sizes must ascend from 1 (entry %u is %u)", i + 1, from[i]);
+    if (from[i] < t->p.max_seqs) t->buckets[m++] = from[i];
+  }
+  t->buckets[m++] = t->p.max_seqs;
+  t->p.seq_buckets = t->buckets;
+  t->p.n_seq_buckets = m;
+  return DF_OK;
+}
+
+static df_status init_batches(df_target *t, df_error *err) {
+  const df_target_params *p = &t->p;
+  const uint32_t pages = p->pages->size == 1 ? p->max_positions : (uint32_t)(df_round_up(p->max_positions, 64) / DF_KV_PAGE);
+  DF_TRY(df_batch_init(&t->batch, p->max_rows, p->max_seqs, pages, err));
+  for (int h = 0; h < 2; h++) {
+    t->halves[h].q_start = df_calloc((size_t)p->max_seqs + 1, sizeof *t->halves[h].q_start);
+    if (!t->halves[h].q_start) return DF_OOM(err, "batch inputs", p->max_seqs);
+  }
+  if (p->verify_mask == DF_MASK_NONE) return DF_OK;
+  /* The largest mask: every sequence at full length, 16 rows each. */
+  return df_mask_buffer_init(&t->mask, p->max_seqs, (size_t)p->max_seqs * DF_TILE_ROWS * p->max_positions, err);
+}
+
 static df_status init_memory(df_target *t, df_error *err) {
   const df_config *c = &t->m->cfg;
   const df_target_params *p = &t->p;
   const df_workspace_shape ws = {.max_rows = p->max_rows, .max_out = p->max_out, .hidden = c->hidden, .n_heads = c->n_heads,
                                  .n_kv = c->n_kv_heads, .head_dim = c->head_dim, .ffn = c->ffn, .vocab = c->vocab,
                                  .segments = ARGMAX_SEGMENTS};
+  DF_TRY(init_buckets(t, err));
   DF_TRY(df_workspace_init(&t->ws, &ws, err));
-  DF_TRY(df_batch_init(&t->batch, p->max_rows, p->max_seqs, (p->max_positions + DF_KV_PAGE - 1) / DF_KV_PAGE, err));
+  DF_TRY(init_batches(t, err));
   DF_TRY(df_rope_init(&t->rope, c, t->m->rope_factors, p->max_positions, err));
-  DF_TRY(df_kv_store_init(&t->kv, p->kv, c->n_layers, c->n_kv_heads, c->head_dim, p->n_pages, err));
+  DF_TRY(df_kv_store_init(&t->kv, p->kv, c->n_layers, c->n_kv_heads, c->head_dim, p->pages, err));
   if (p->n_taps) {
     t->taps_bytes = (size_t)p->max_rows * p->n_taps * c->hidden * sizeof(float);
     t->taps = df_pages_alloc(t->taps_bytes);
@@ -41,18 +73,43 @@ void df_target_release(df_target *t) {
   df_pages_free(t->taps, t->taps_bytes);
   df_kv_store_release(&t->kv);
   df_rope_release(&t->rope);
+  df_mask_buffer_release(&t->mask);
+  df_free(t->halves[0].q_start);
+  df_free(t->halves[1].q_start);
   df_batch_release(&t->batch);
   df_workspace_release(&t->ws);
   *t = (df_target){0};
 }
 
+uint32_t df_target_bucket(const df_target *t, uint32_t n) {
+  for (uint32_t i = 0; i < t->p.n_seq_buckets; i++)
+    if (n <= t->buckets[i]) return t->buckets[i];
+  return t->p.max_seqs;
+}
+
+/* A uniform pass of two or more sequences is split when the backend runs halves. */
+static bool split_pass(const df_target *t, const df_graph_key *key) {
+  return key->mode != DF_MODE_EXTEND && key->seqs >= 2 && t->attn->ops->half(t->attn, 0) != NULL;
+}
+
 static df_status emit_target(void *ctx, df_program *p, const df_graph_key *key, df_error *err) {
   df_target *t = ctx;
+  const bool split = split_pass(t, key);
   const df_decoder_pass pass = {.program = p, .batch = &t->batch, .ws = &t->ws, .rope = &t->rope, .kv = &t->kv,
-                                .attn = t->attn, .mode = key->mode, .mask = key->mask, .taps = t->p.taps,
-                                .n_taps = key->taps, .tap_out = t->taps, .logits = key->tail != DF_TAIL_NONE,
+                                .attn = t->attn, .mode = key->mode, .mask = key->mask,
+                                .mask_buffer = key->mask == DF_MASK_NONE ? NULL : &t->mask,
+                                .halves = split ? t->halves : NULL, .half_ws = t->half_ws,
+                                .split_rows = key->seqs / 2 * key->rows, .taps = t->p.taps, .n_taps = key->taps,
+                                .tap_out = t->taps, .logits = key->tail != DF_TAIL_NONE,
                                 .argmax = key->tail == DF_TAIL_ARGMAX};
   return df_model_emit(t->m, &pass, err);
+}
+
+static void fill_halves(df_target *t, const df_graph_key *key) {
+  if (!split_pass(t, key)) return;
+  const uint32_t left = key->seqs / 2;
+  df_batch_view(&t->halves[0], &t->batch, 0, left, key->rows);
+  df_batch_view(&t->halves[1], &t->batch, left, key->seqs, key->rows);
 }
 
 /* A ragged pass is recorded for a few row counts only; ops run on the live rows. */
@@ -76,16 +133,14 @@ static df_graph_key key_of(const df_target *t, df_mode mode, uint32_t seqs, uint
                         .mask = mode == DF_MODE_TARGET_VERIFY ? t->p.verify_mask : DF_MASK_NONE};
 }
 
-uint32_t df_seq_bucket(uint32_t n, uint32_t max_seqs) {
-  static const uint32_t k_buckets[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
-  for (size_t i = 0; i < DF_COUNT_OF(k_buckets); i++)
-    if (n <= k_buckets[i]) return DF_MIN(k_buckets[i], max_seqs);
-  return max_seqs;
-}
+static df_mask_buffer *mask_of(df_target *t, const df_graph_key *key) { return key->mask == DF_MASK_NONE ? NULL : &t->mask; }
 
 df_status df_target_prepare(df_target *t, uint32_t seqs, uint32_t width, df_tail tail, df_error *err) {
-  const uint32_t bucket = df_seq_bucket(seqs, t->p.max_seqs);
+  const uint32_t bucket = df_target_bucket(t, seqs);
   const df_graph_key key = key_of(t, width == 1 ? DF_MODE_DECODE : DF_MODE_TARGET_VERIFY, bucket, width, tail);
+  df_fill_begin(&t->batch); /* emission reads the shape of the halves */
+  df_fill_pad(&t->batch, bucket, width);
+  fill_halves(t, &key);
   return df_runner_prepare(&t->runner, &key, bucket * width, bucket, emit_target, t, err);
 }
 
@@ -94,10 +149,11 @@ df_status df_target_run(df_target *t, df_mode mode, df_tail tail, df_error *err)
   if (mode == DF_MODE_EXTEND) {
     const uint32_t rows = row_bucket(t, b->n_rows), seqs = b->n_seqs == 1 ? 1 : t->p.max_seqs;
     const df_graph_key key = key_of(t, mode, seqs, rows, tail);
-    return df_runner_run(&t->runner, &key, b, rows, seqs, emit_target, t, err);
+    return df_runner_run(&t->runner, &key, b, NULL, rows, seqs, emit_target, t, err);
   }
-  const uint32_t width = b->n_rows / b->n_seqs, seqs = df_seq_bucket(b->n_seqs, t->p.max_seqs);
+  const uint32_t width = b->n_rows / b->n_seqs, seqs = df_target_bucket(t, b->n_seqs);
   df_fill_pad(b, seqs, width);
   const df_graph_key key = key_of(t, mode, seqs, width, tail);
-  return df_runner_run(&t->runner, &key, b, width * seqs, seqs, emit_target, t, err);
+  fill_halves(t, &key);
+  return df_runner_run(&t->runner, &key, b, mask_of(t, &key), width * seqs, seqs, emit_target, t, err);
 }

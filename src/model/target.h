@@ -16,20 +16,28 @@ typedef struct df_target_params {
   uint32_t max_rows;      /* rows of one prefill pass, at least 16 */
   uint32_t max_out;       /* output rows of one pass: max_seqs * width at most */
   uint32_t max_positions; /* of a sequence */
-  uint32_t n_pages;       /* of the KV pool, sink included */
+  const df_pages *pages;  /* the KV pool, read at init only */
   df_kv_type kv;
   bool graphs;
   df_attn *attn;          /* taken over */
   const uint32_t *taps;   /* ascending; NULL without a draft */
   uint32_t n_taps;
   df_mask_layout verify_mask; /* decision of the verify-mask policy */
+  const uint32_t *seq_buckets; /* ascending sequence counts to record programs for; NULL = default list */
+  uint32_t n_seq_buckets;
 } df_target_params;
+
+enum { DF_MAX_BUCKETS = 32 };
 
 typedef struct df_target {
   df_model *m;
   df_target_params p; /* taps point into own memory */
   uint32_t tap_ids[DF_LIMIT_TAPS];
+  uint32_t buckets[DF_MAX_BUCKETS];
   df_batch batch;
+  df_batch halves[2];     /* views of batch for two-batch overlap */
+  df_workspace half_ws[2];
+  df_mask_buffer mask;    /* static input of programs captured with a verify mask */
   df_workspace ws;
   df_rope rope;
   df_kv_store kv;
@@ -51,6 +59,6 @@ df_status df_target_run(df_target *t, df_mode mode, df_tail tail, df_error *err)
 df_status df_target_prepare(df_target *t, uint32_t seqs, uint32_t width, df_tail tail, df_error *err) DF_CHECK;
 
 /* Sequence counts that programs are recorded for: the smallest one that holds n, or n itself above the list. */
-uint32_t df_seq_bucket(uint32_t n, uint32_t max_seqs);
+uint32_t df_target_bucket(const df_target *t, uint32_t n);
 
 #endif

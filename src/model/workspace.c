@@ -17,7 +17,7 @@ static void *carve(carver *c, size_t count, size_t item) {
 
 static df_act carve_act(carver *c, uint32_t rows, uint32_t k) {
   df_act a = {.k = k};
-  const size_t padded = df_round_up(rows, DF_TILE_ROWS);
+  const size_t padded = df_round_up(rows, DF_TILE_ROWS) + DF_TILE_ROWS; /* one more tile for a split batch */
   a.f = carve(c, padded * k, sizeof(float));
   a.q = carve(c, padded * (df_round_up(k, DF_QBLOCK) / DF_QBLOCK), sizeof(df_actq));
   return a;
@@ -49,6 +49,24 @@ df_status df_workspace_init(df_workspace *w, const df_workspace_shape *s, df_err
   layout(&t, s, &c);
   *w = t;
   return DF_OK;
+}
+
+static df_act view_act(df_act a, uint32_t row) {
+  const size_t first = df_round_up(row, DF_TILE_ROWS);
+  a.f += first * a.k;
+  a.q += first * (df_round_up(a.k, DF_QBLOCK) / DF_QBLOCK);
+  return a;
+}
+
+df_workspace df_workspace_view(const df_workspace *w, uint32_t row) {
+  df_workspace v = *w;
+  v.x += (size_t)row * w->norm.k;
+  v.qkv += row * w->qkv_ld;
+  v.norm = view_act(w->norm, row);
+  v.attn = view_act(w->attn, row);
+  v.ffn = view_act(w->ffn, row);
+  v.block = NULL;
+  return v;
 }
 
 void df_workspace_release(df_workspace *w) {

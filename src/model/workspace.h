@@ -32,6 +32,10 @@ typedef struct df_workspace_shape {
   uint32_t segments;
 } df_workspace_shape;
 
+/* A view of the workspace whose row 0 is row `row` of w: for the halves of a split batch. Activation tiles must not share
+ * rows, so they start at the next tile behind `row`. */
+df_workspace df_workspace_view(const df_workspace *w, uint32_t row);
+
 df_status df_workspace_init(df_workspace *w, const df_workspace_shape *s, df_error *err) DF_CHECK;
 void df_workspace_release(df_workspace *w);
 

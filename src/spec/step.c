@@ -56,7 +56,7 @@ static df_status commit(const df_stepper *s, const df_step_item *items, uint32_t
     lens[i] = items[i].accepted + 1;
     in[i] = (df_inject_item){items[i].seq, i * width, lens[i], items[i].n};
   }
-  DF_TRY(s->target->attn->ops->commit(s->target->attn, lens, n, err));
+  DF_TRY(s->target->attn->ops->commit(s->target->attn, &s->target->batch, lens, n, err));
   return s->drafter ? df_drafter_inject(s->drafter, in, n, err) : DF_OK;
 }
 

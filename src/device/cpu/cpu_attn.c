@@ -30,7 +30,7 @@ static void visible_range(const df_op_attn *a, uint32_t b, uint32_t r, uint32_t 
 static bool mask_allows(const df_op_attn *a, uint32_t b, uint32_t r, uint32_t p) {
   const df_batch *bt = a->batch;
   const uint32_t q0 = bt->q_start[b], t = bt->q_start[b + 1] - q0, len = bt->kv_len[b], row = r - q0;
-  const uint8_t *m = bt->mask + bt->mask_start[b];
+  const uint8_t *m = a->mask->bytes + a->mask->start[a->mask_seq0 + b];
   if (a->mask_layout == DF_MASK_FULL) return m[(size_t)row * len + p] != 0;
   return p + t < len || m[(size_t)row * t + (p + t - len)] != 0;
 }
@@ -73,18 +73,41 @@ static bool tile_init(const df_op_attn *a, uint32_t index, attn_tile *t) {
   return true;
 }
 
-/* Attends all queries of the tile to one chunk; part i goes to parts + i * stride. */
-static void run_kv_chunk(const df_cpu_ctx *ctx, const df_op_attn *a, const attn_tile *t, uint32_t chunk, float *parts,
-                         size_t stride) {
-  const void *k_pages[4], *v_pages[4];
+/* The chunk's four blocks in place. */
+static void locate_blocks(const df_op_attn *a, const attn_tile *t, uint32_t chunk, const void **k, const void **v) {
   const uint32_t *table = a->batch->page_table + (size_t)t->b * a->batch->max_pages;
   for (uint32_t i = 0; i < 4; i++) {
     const uint32_t at = chunk * 4 + i;
     const uint32_t page = at < a->batch->max_pages ? table[at] : 0;
     const size_t off = ((size_t)page * a->n_kv + t->g) * a->kv.head_bytes;
-    k_pages[i] = a->kv.k + off;
-    v_pages[i] = a->kv.v + off;
+    k[i] = a->kv.k + off;
+    v[i] = a->kv.v + off;
   }
+}
+
+/* Page size 1: the chunk's slots lie anywhere, so they are gathered into blocks of the shape the kernel reads. */
+static void gather_blocks(const df_op_attn *a, const attn_tile *t, uint32_t chunk, uint8_t *mem, const void **k, const void **v) {
+  const uint32_t *table = a->batch->page_table + (size_t)t->b * a->batch->max_pages;
+  const uint32_t e = a->head_dim, first = chunk * DF_KV_CHUNK, len = a->batch->kv_len[t->b];
+  const size_t size = a->kv.type == DF_KV_F16 ? 2 : 4, row = e * size;
+  for (uint32_t i = 0; i < 4; i++) {
+    uint8_t *kb = mem + 2 * i * a->kv.head_bytes, *vb = kb + a->kv.head_bytes;
+    k[i] = kb;
+    v[i] = vb;
+    for (uint32_t p = 0; p < DF_KV_PAGE && first + i * DF_KV_PAGE + p < len; p++) {
+      const size_t off = ((size_t)table[first + i * DF_KV_PAGE + p] * a->n_kv + t->g) * row;
+      memcpy(vb + p * row, a->kv.v + off, row);
+      for (uint32_t j = 0; j < e; j++) memcpy(kb + ((size_t)j * DF_KV_PAGE + p) * size, a->kv.k + off + j * size, size);
+    }
+  }
+}
+
+/* Attends all queries of the tile to one chunk; part i goes to parts + i * stride. */
+static void run_kv_chunk(const df_cpu_ctx *ctx, const df_op_attn *a, const attn_tile *t, uint32_t chunk, float *parts,
+                         size_t stride, uint32_t worker) {
+  const void *k_pages[4], *v_pages[4];
+  if (a->kv.token_major) gather_blocks(a, t, chunk, ctx->scratch[worker].blocks, k_pages, v_pages);
+  else locate_blocks(a, t, chunk, k_pages, v_pages);
   const float *q[DF_ATTN_MAX_QUERIES];
   float *part[DF_ATTN_MAX_QUERIES];
   uint64_t visible[DF_ATTN_MAX_QUERIES];
@@ -127,9 +150,9 @@ void df_run_attn_tile(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, u
   const size_t stride = DF_ATTN_PART + a->head_dim;
   float *into = ctx->scratch[worker].parts;
   float *next = into + DF_ATTN_MAX_QUERIES * stride;
-  run_kv_chunk(ctx, a, &t, t.c0, into, stride);
+  run_kv_chunk(ctx, a, &t, t.c0, into, stride, worker);
   for (uint32_t c = t.c0 + 1; c < t.c1; c++) {
-    run_kv_chunk(ctx, a, &t, c, next, stride);
+    run_kv_chunk(ctx, a, &t, c, next, stride, worker);
     for (uint32_t i = 0; i < t.n_q; i++) ctx->k->attn_merge(into + i * stride, next + i * stride, a->head_dim);
   }
   finish_tile(ctx, a, &t, into, stride);
@@ -143,14 +166,13 @@ static float *split_parts(const df_op_attn *a, const attn_tile *t, uint32_t chun
 }
 
 void df_run_attn_split(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
-  (void)worker;
   const df_op_attn *a = args;
   attn_tile t;
   if (!tile_init(a, chunk / a->n_split, &t)) return;
   const size_t stride = DF_ATTN_PART + a->head_dim;
   const uint32_t share = chunk % a->n_split, n = t.c1 - t.c0;
   const uint32_t first = t.c0 + n * share / a->n_split, last = t.c0 + n * (share + 1) / a->n_split;
-  for (uint32_t c = first; c < last; c++) run_kv_chunk(ctx, a, &t, c, split_parts(a, &t, c, stride), stride);
+  for (uint32_t c = first; c < last; c++) run_kv_chunk(ctx, a, &t, c, split_parts(a, &t, c, stride), stride, worker);
 }
 
 void df_run_attn_merge(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
@@ -167,14 +189,24 @@ void df_run_attn_merge(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, 
   finish_tile(ctx, a, &t, into, stride);
 }
 
-static float kv_load(df_kv_type type, const uint8_t *page, size_t index) {
-  if (type == DF_KV_F32) {
+/* Element `i` of the K or V vector of position p, in either layout. */
+static float kv_element(const df_op_attn *a, const uint32_t *table, uint32_t p, uint32_t g, uint32_t i, bool is_k) {
+  const uint8_t *base = is_k ? a->kv.k : a->kv.v;
+  size_t index;
+  if (a->kv.token_major) {
+    index = ((size_t)table[p] * a->n_kv + g) * a->head_dim + i;
+  } else {
+    const size_t block = ((size_t)table[p / DF_KV_PAGE] * a->n_kv + g) * DF_KV_PAGE * a->head_dim;
+    const uint32_t at = p % DF_KV_PAGE;
+    index = block + (is_k ? (size_t)i * DF_KV_PAGE + at : (size_t)at * a->head_dim + i);
+  }
+  if (a->kv.type == DF_KV_F32) {
     float f;
-    memcpy(&f, page + index * 4, 4);
+    memcpy(&f, base + index * 4, 4);
     return f;
   }
   uint16_t h;
-  memcpy(&h, page + index * 2, 2);
+  memcpy(&h, base + index * 2, 2);
   return df_f16_to_f32(h);
 }
 
@@ -189,10 +221,8 @@ static void naive_head(const df_op_attn *a, uint32_t b, uint32_t r, uint32_t h, 
   for (int pass = 0; pass < 2; pass++) {
     for (uint32_t p = lo; p < hi; p++) {
       if (a->mask_layout != DF_MASK_NONE && !mask_allows(a, b, r, p)) continue;
-      const size_t off = ((size_t)table[p / DF_KV_PAGE] * a->n_kv + g) * a->kv.head_bytes;
-      const uint32_t at = p % DF_KV_PAGE;
       double s = 0;
-      for (uint32_t i = 0; i < e; i++) s += (double)q[i] * kv_load(a->kv.type, a->kv.k + off, (size_t)i * DF_KV_PAGE + at);
+      for (uint32_t i = 0; i < e; i++) s += (double)q[i] * kv_element(a, table, p, g, i, true);
       s *= a->scale;
       if (pass == 0) {
         best = s > best ? s : best;
@@ -200,7 +230,7 @@ static void naive_head(const df_op_attn *a, uint32_t b, uint32_t r, uint32_t h, 
       }
       const double w = exp(s - best);
       sum += w;
-      for (uint32_t i = 0; i < e; i++) acc[i] += w * kv_load(a->kv.type, a->kv.v + off, (size_t)at * e + i);
+      for (uint32_t i = 0; i < e; i++) acc[i] += w * kv_element(a, table, p, g, i, false);
     }
   }
   for (uint32_t i = 0; i < e; i++) out[i] = sum > 0 ? (float)(acc[i] / sum) : 0.0f;

@@ -6,7 +6,9 @@
 #include "device/cpu/cpu_ops.h"
 
 enum { TILE_FLOATS = 2 * DF_TILE_ROWS * DF_FFN_MAX_BLOCKS * DF_QBLOCK,
-       PART_FLOATS = 2 * DF_ATTN_MAX_QUERIES * (DF_ATTN_PART + DF_ATTN_MAX_HEAD) };
+       PART_FLOATS = 2 * DF_ATTN_MAX_QUERIES * (DF_ATTN_PART + DF_ATTN_MAX_HEAD),
+       BLOCK_FLOATS = 2 * DF_KV_CHUNK * DF_ATTN_MAX_HEAD,
+       WORKER_FLOATS = TILE_FLOATS + PART_FLOATS + BLOCK_FLOATS };
 
 typedef struct profile_row {
   _Alignas(64) uint64_t ns[DF_OP_COUNT];
@@ -38,7 +40,7 @@ df_status df_cpu_create(df_pool *pool, const df_kernels *kernels, df_cpu **out, 
   c->pool = pool;
   c->ctx.k = kernels;
   c->ctx.scratch = df_calloc(n, sizeof *c->ctx.scratch);
-  c->memory_bytes = (size_t)n * (TILE_FLOATS + PART_FLOATS) * sizeof(float);
+  c->memory_bytes = (size_t)n * WORKER_FLOATS * sizeof(float);
   c->memory = df_pages_alloc(c->memory_bytes);
   c->profile = df_pages_alloc(n * sizeof *c->profile);
   if (!c->ctx.scratch || !c->memory || !c->profile) {
@@ -46,8 +48,10 @@ df_status df_cpu_create(df_pool *pool, const df_kernels *kernels, df_cpu **out, 
     return DF_OOM(err, "worker scratch", c->memory_bytes);
   }
   for (uint32_t i = 0; i < n; i++) {
-    c->ctx.scratch[i].tile = c->memory + (size_t)i * (TILE_FLOATS + PART_FLOATS);
-    c->ctx.scratch[i].parts = c->ctx.scratch[i].tile + TILE_FLOATS;
+    df_scratch *s = &c->ctx.scratch[i];
+    s->tile = c->memory + (size_t)i * WORKER_FLOATS;
+    s->parts = s->tile + TILE_FLOATS;
+    s->blocks = (uint8_t *)(s->parts + PART_FLOATS);
   }
   *out = c;
   return DF_OK;

@@ -55,6 +55,21 @@ void df_run_quantize(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, ui
   }
 }
 
+/* Page size 1: both vectors plain, the same rounding as in blocks. */
+static void store_token(const df_op_rope_kv *a, const float *k, const float *v, uint32_t slot, uint32_t g) {
+  const size_t at = ((size_t)slot * a->n_kv + g) * a->head_dim;
+  if (a->kv.type == DF_KV_F32) {
+    memcpy(a->kv.k + at * 4, k, a->head_dim * 4);
+    memcpy(a->kv.v + at * 4, v, a->head_dim * 4);
+    return;
+  }
+  for (uint32_t i = 0; i < a->head_dim; i++) {
+    const uint16_t hk = df_f32_to_f16(k[i]), hv = df_f32_to_f16(v[i]);
+    memcpy(a->kv.k + (at + i) * 2, &hk, 2);
+    memcpy(a->kv.v + (at + i) * 2, &hv, 2);
+  }
+}
+
 void df_run_rope_kv(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
   (void)worker;
   const df_op_rope_kv *a = args;
@@ -74,9 +89,14 @@ void df_run_rope_kv(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uin
       ctx->k->rope(k, c, s, half);
       /* The sink page takes the rows that pad a batch. Nobody needs their K and V, and many rows share its
        * few slots, so on the CPU the write is left out instead of racing. */
-      if (page == 0) continue;
+      if (a->kv.token_major ? a->slot[r] == 0 : page == 0) continue;
+      const float *v = a->v + r * a->v_ld + (size_t)g * e;
+      if (a->kv.token_major) {
+        store_token(a, k, v, a->slot[r], g);
+        continue;
+      }
       const size_t off = ((size_t)page * a->n_kv + g) * a->kv.head_bytes;
-      ctx->k->kv_store(a->kv.type, k, a->v + r * a->v_ld + (size_t)g * e, e, a->kv.k + off, a->kv.v + off, at);
+      ctx->k->kv_store(a->kv.type, k, v, e, a->kv.k + off, a->kv.v + off, at);
     }
   }
 }
