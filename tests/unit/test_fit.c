@@ -1,6 +1,5 @@
 /* Which pairs of target and draft are accepted, and what a refusal names. */
-
-// clang-format off: cmocka needs these first
+// clang-format off
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,5 @@
 /* The option table: consistent, complete, and parsed as documented. */
-
-// clang-format off: cmocka needs these first
+// clang-format off
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
