@@ -153,7 +153,7 @@ static void test_table__alignment_and_cutting(void **state) {
                       "a                             7\n"
                       "\u00e4\u00f6\u00fc.blk.attention.weight  1,024\n");
   print_table(&t, 22, out, sizeof out);
-  assert_non_null(strstr(out, "\n\u00e4\u00f6\u00fc.blk.atten...  1,024\n"));
+  assert_non_null(strstr(out, "\n\u00e4\u00f6\u00fc.blk.atte...  1,024\n"));
   for (char *line = out; *line;) {
     size_t n = strcspn(line, "\n");
     line[n] = '\0';
