@@ -237,10 +237,10 @@ static void test_hf_tokenizer_parse__every_allocation_may_fail(void **state) {
     if (s == DF_OK)
       df_hf_tokenizer_release(&t);
     else
-      assert_true(s == DF_ERR_MEMORY || s == DF_ERR_FORMAT); /* the JSON library blames the text at times */
+      assert_int_equal(s, DF_ERR_MEMORY);
     failures += s != DF_OK;
   }
-  assert_true(failures > 10);
+  assert_true(failures >= 6); /* two trees and four blocks of our own */
 }
 
 static void write_file(const char *folder, const char *name, const char *text) {
