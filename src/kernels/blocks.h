@@ -8,11 +8,11 @@
 #include "kernels/kernels.h"
 
 enum {
-  DF_Q4_0_BYTES = 18, /* f16 d, 16 bytes: low nibbles = elements 0..15, high = 16..31 */
-  DF_Q4_1_BYTES = 20, /* f16 d, f16 m, nibbles */
-  DF_Q5_0_BYTES = 22, /* f16 d, 32 fifth bits (bit i = element i), nibbles */
-  DF_Q5_1_BYTES = 24, /* f16 d, f16 m, 32 fifth bits, nibbles */
-  DF_Q8_0_BYTES = 34, /* f16 d, int8[32] */
+  DF_Q4_0_BYTES = 18,  /* f16 d, 16 bytes: low nibbles = elements 0..15, high = 16..31 */
+  DF_Q4_1_BYTES = 20,  /* f16 d, f16 m, nibbles */
+  DF_Q5_0_BYTES = 22,  /* f16 d, 32 fifth bits (bit i = element i), nibbles */
+  DF_Q5_1_BYTES = 24,  /* f16 d, f16 m, 32 fifth bits, nibbles */
+  DF_Q8_0_BYTES = 34,  /* f16 d, int8[32] */
   DF_Q4_K_BYTES = 144, /* f16 d, f16 dmin, 12 bytes of scales and mins, 128 bytes of nibbles */
   DF_Q5_K_BYTES = 176, /* f16 d, f16 dmin, 12 bytes, 32 bytes of fifth bits, 128 bytes of nibbles */
   DF_Q6_K_BYTES = 210, /* 128 bytes of low nibbles, 64 of upper pairs, int8 scale[16], f16 d */

@@ -34,10 +34,10 @@
 #include "kernels/kernels.h"
 
 enum {
-  DF_BYTES_BLOCK = 512,  /* byte codes of 32 k */
-  DF_NIBS_BLOCK = 256,   /* nibbles of 32 k */
-  DF_PAIRS_BLOCK = 128,  /* pairs of 32 k */
-  DF_HALVES = 32,        /* 16 halves */
+  DF_BYTES_BLOCK = 512, /* byte codes of 32 k */
+  DF_NIBS_BLOCK = 256,  /* nibbles of 32 k */
+  DF_PAIRS_BLOCK = 128, /* pairs of 32 k */
+  DF_HALVES = 32,       /* 16 halves */
   DF_Q4M_BLOCK = DF_NIBS_BLOCK + 2 * DF_HALVES,
   DF_Q4M_SCALES = DF_NIBS_BLOCK,
   DF_Q8M_BLOCK = DF_BYTES_BLOCK + 128,

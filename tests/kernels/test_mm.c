@@ -1,10 +1,10 @@
 /* Matmul kernels: every tier has the bits of ref, ref is right, rows do not influence each other, nothing outside
  * the arguments is touched. */
+#include <cmocka.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include <math.h>
 #include <string.h>
@@ -178,6 +178,16 @@ static void test_mm__tiers_adversarial(void **state) {
         for (int i = 0; i < 7; i++) tiers_case(test_dtypes[t], (test_fill)f, (x_fill)xf, 40, 512, m[i], i % 2);
 }
 
+/* Many strips and long k: whatever is done in groups of strips and chunks of k has a full and a partial one. */
+static void test_mm__tiers_large(void **state) {
+  (void)state;
+  static const uint32_t m[] = {1, 4, 9, 16}, k[] = {515, 768};
+  for (int t = 0; t < TEST_DTYPES; t++)
+    for (int i = 0; i < 4; i++)
+      for (int j = 0; j < 2; j++)
+        if (legal_k(test_dtypes[t], k[j])) tiers_case(test_dtypes[t], TEST_FILL_RANDOM, X_RANDOM, 300, k[j], m[i], j);
+}
+
 /* Row c of an m-row call equals the one-row call, in every tier. */
 static void test_mm__rows_independent(void **state) {
   (void)state;
@@ -208,7 +218,7 @@ static void test_mm__rows_independent(void **state) {
 /* Any division of the strips among callers gives the same. */
 static void test_mm__strip_ranges(void **state) {
   (void)state;
-  const uint32_t n = 170, k = 256, strips = df_strips(n), m_list[] = {1, 3, 6, 16};
+  const uint32_t n = 290, k = 256, strips = df_strips(n), m_list[] = {1, 3, 6, 16};
   for (int t = 0; t < TEST_DTYPES; t++) {
     matrix mx = matrix_make(test_dtypes[t], TEST_FILL_RANDOM, n, k, true);
     for (int i = 0; i < 4; i++)
@@ -244,7 +254,8 @@ static void oracle_case(df_dtype type, uint32_t n, uint32_t k, uint32_t m) {
       double sum = 0, size = 0, w_max = 0;
       for (uint32_t i = 0; i < k; i++) {
         const df_actq *b = (const df_actq *)(const void *)x.p + (size_t)(i / DF_QBLOCK) * m + c;
-        const double xv = quant ? (double)b->scale * b->q[i % DF_QBLOCK] : (double)((const float *)(const void *)x.p)[c * k + i];
+        const double xv =
+            quant ? (double)b->scale * b->q[i % DF_QBLOCK] : (double)((const float *)(const void *)x.p)[c * k + i];
         const double wv = (double)mx.values[(size_t)r * k + i];
         if (i % DF_QBLOCK == 0) w_max = 0;
         w_max = fmax(w_max, fabs(wv));
@@ -255,7 +266,8 @@ static void oracle_case(df_dtype type, uint32_t n, uint32_t k, uint32_t m) {
        * parts being a few times larger than their sum; and of the weight itself where the file's formula rounds. */
       const double bound = size * ((quant ? 4 * (k / DF_QBLOCK) : k) + 16) * 0x1p-24;
       if (!(fabs((double)got[c * width + r] - sum) <= bound))
-        fail_msg("%s row %u: %g is not %g (bound %g)", df_dtype_name((int)type), r, (double)got[c * width + r], sum, bound);
+        fail_msg("%s row %u: %g is not %g (bound %g)", df_dtype_name((int)type), r, (double)got[c * width + r], sum,
+                 bound);
       assert_true(bound < 0.002 * size);
     }
   df_free(got);
@@ -294,8 +306,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_kernels_get__tiers),    cmocka_unit_test(test_mm__double_oracle),
       cmocka_unit_test(test_mm__tiers_all_rows),    cmocka_unit_test(test_mm__tiers_shapes),
-      cmocka_unit_test(test_mm__tiers_adversarial), cmocka_unit_test(test_mm__rows_independent),
-      cmocka_unit_test(test_mm__strip_ranges),
+      cmocka_unit_test(test_mm__tiers_adversarial), cmocka_unit_test(test_mm__tiers_large),
+      cmocka_unit_test(test_mm__rows_independent),  cmocka_unit_test(test_mm__strip_ranges),
   };
   return cmocka_run_group_tests_name("mm", tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* Decoding of file blocks, half conversions, and the packed forms' exactness. */
+#include <cmocka.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include <jansson.h>
 #include <math.h>
@@ -94,8 +94,8 @@ static void test_dtype__table(void **state) {
     int id;
     const char *name;
     uint32_t values, bytes;
-  } want[] = {{0, "F32", 1, 4},     {1, "F16", 1, 2},      {2, "Q4_0", 32, 18},    {3, "Q4_1", 32, 20},
-              {6, "Q5_0", 32, 22},  {7, "Q5_1", 32, 24},   {8, "Q8_0", 32, 34},    {12, "Q4_K", 256, 144},
+  } want[] = {{0, "F32", 1, 4},       {1, "F16", 1, 2},       {2, "Q4_0", 32, 18}, {3, "Q4_1", 32, 20},
+              {6, "Q5_0", 32, 22},    {7, "Q5_1", 32, 24},    {8, "Q8_0", 32, 34}, {12, "Q4_K", 256, 144},
               {13, "Q5_K", 256, 176}, {14, "Q6_K", 256, 210}, {30, "BF16", 1, 2}};
   unsigned found = 0;
   for (int id = -3; id < 100; id++) {
@@ -200,7 +200,8 @@ static void pack_case(df_dtype type, test_fill fill, uint32_t n, uint32_t k, boo
   df_weights w = {.pack = df_pack_of(type), .n = n, .k = k};
   assert_true(df_pack_strip_bytes(w.pack, k, &w.strip_bytes));
   const uint32_t strips = df_strips(n);
-  test_guard once = test_guard_alloc(strips * w.strip_bytes, true), split = test_guard_alloc(strips * w.strip_bytes, false);
+  test_guard once = test_guard_alloc(strips * w.strip_bytes, true),
+             split = test_guard_alloc(strips * w.strip_bytes, false);
   memset(split.p, 0x5A, strips * w.strip_bytes); /* every byte must be written */
   w.data = split.p;
   for (uint32_t s = strips; s-- > 0;) df_pack_strips(&w, type, file.p, row_bytes, row_of, s, s + 1);
@@ -245,17 +246,22 @@ static void test_pack_of__size(void **state) {
     assert_true(df_dtype_block((int)test_dtypes[t], &values, &bytes));
     assert_true(df_pack_strip_bytes(df_pack_of(test_dtypes[t]), 2048, &strip));
     const double ratio = (double)strip / (16.0 * 2048 / values * bytes);
-    const double bound = test_dtypes[t] == DF_Q5_0 || test_dtypes[t] == DF_Q5_1 || test_dtypes[t] == DF_Q5_K ? 1.82 : 1.03;
+    const double bound =
+        test_dtypes[t] == DF_Q5_0 || test_dtypes[t] == DF_Q5_1 || test_dtypes[t] == DF_Q5_K ? 1.82 : 1.03;
     assert_true(ratio >= 1.0 && ratio <= bound);
   }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_dequant__golden),      cmocka_unit_test(test_dequant__q5_formula),
-      cmocka_unit_test(test_dtype__table),         cmocka_unit_test(test_f16__exhaustive),
-      cmocka_unit_test(test_f32_to_f16__rounding), cmocka_unit_test(test_bf16__exhaustive),
-      cmocka_unit_test(test_pack_strip_bytes__limits), cmocka_unit_test(test_pack_strips__exact),
+      cmocka_unit_test(test_dequant__golden),
+      cmocka_unit_test(test_dequant__q5_formula),
+      cmocka_unit_test(test_dtype__table),
+      cmocka_unit_test(test_f16__exhaustive),
+      cmocka_unit_test(test_f32_to_f16__rounding),
+      cmocka_unit_test(test_bf16__exhaustive),
+      cmocka_unit_test(test_pack_strip_bytes__limits),
+      cmocka_unit_test(test_pack_strips__exact),
       cmocka_unit_test(test_pack_of__size),
   };
   return cmocka_run_group_tests_name("quant", tests, NULL, NULL);

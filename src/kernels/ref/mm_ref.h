@@ -7,9 +7,9 @@
 /* One lane's 32-block: unsigned codes in k order and the floats that go with them. */
 typedef struct df_ref_block {
   uint8_t code[DF_QBLOCK];
-  int32_t offset;     /* value = scale * (code - offset) + min */
-  float scale[2];     /* of k 0..15 and 16..31 */
-  float min;          /* 0 when the form has none */
+  int32_t offset;      /* value = scale * (code - offset) + min */
+  float scale[2];      /* of k 0..15 and 16..31 */
+  float min;           /* 0 when the form has none */
   bool has_min, split; /* split: the two halves are scaled one after the other */
 } df_ref_block;
 

@@ -100,7 +100,7 @@ void df_unpack_row__ref(const df_weights *w, uint32_t r, float *out) {
     df_ref_block_read(w, strip, kb, lane, &b);
     for (int i = 0; i < DF_QBLOCK; i++) {
       const float v = (float)(b.code[i] - b.offset) * b.scale[i / 16]; /* exact: at most 24 bits */
-      out[i] = b.has_min ? v + b.min : v; /* -0 must survive where there is no min */
+      out[i] = b.has_min ? v + b.min : v;                              /* -0 must survive where there is no min */
     }
   }
 }

@@ -89,7 +89,8 @@ DF_INLINE void half_bytes(const uint8_t *p, __m256 ws, const df_actq *x, uint32_
 }
 
 /* Half the lanes of a block of 6-bit codes with one scale for each 16 k. */
-DF_INLINE void half_six(const __m256i w[8], __m256 ws0, __m256 ws1, const df_actq *x, uint32_t m, row_acc *acc, int lane) {
+DF_INLINE void half_six(const __m256i w[8], __m256 ws0, __m256 ws1, const df_actq *x, uint32_t m, row_acc *acc,
+                        int lane) {
   for (uint32_t c = 0; c < m; c++) {
     const __m256i lo = with_offset(dot_32(w, x[c].q, 0, 4, 2), x[c].off6_lo);
     const __m256i hi = with_offset(dot_32(w, x[c].q, 4, 8, 2), x[c].off6_hi);
@@ -187,9 +188,7 @@ DF_INLINE void strip(const df_pack form, const uint8_t *p, uint32_t k, const df_
     const size_t sb = kb / 8;
     const uint32_t b = kb % 8;
     switch (form) {
-      case DF_PACK_Q8:
-        block_q8(p + kb * DF_BYTES_BLOCK, p + nkb * DF_BYTES_BLOCK + kb * DF_HALVES, x, m, acc);
-        break;
+      case DF_PACK_Q8: block_q8(p + kb * DF_BYTES_BLOCK, p + nkb * DF_BYTES_BLOCK + kb * DF_HALVES, x, m, acc); break;
       case DF_PACK_Q4: block_q4(p + kb * DF_NIBS_BLOCK, p + nkb * DF_NIBS_BLOCK + kb * DF_HALVES, x, m, acc); break;
       case DF_PACK_Q4M: block_q4m(p + kb * DF_Q4M_BLOCK, x, m, acc); break;
       case DF_PACK_Q8M: block_q8m(p + kb * DF_Q8M_BLOCK, x, m, acc); break;
@@ -208,12 +207,12 @@ DF_INLINE void strips(const df_pack form, const df_weights *w, uint32_t s0, uint
   }
 }
 
-#define DEFINE(name, form)                                                                                          \
+#define DEFINE(name, form)                                                                                            \
   static void name(const df_weights *w, uint32_t s0, uint32_t s1, const void *x, uint32_t m, float *out, size_t ld) { \
-    if (m == 1)                                                                                                     \
-      strips(form, w, s0, s1, x, 1, out, ld);                                                                       \
-    else                                                                                                            \
-      strips(form, w, s0, s1, x, m, out, ld);                                                                       \
+    if (m == 1)                                                                                                       \
+      strips(form, w, s0, s1, x, 1, out, ld);                                                                         \
+    else                                                                                                              \
+      strips(form, w, s0, s1, x, m, out, ld);                                                                         \
   }
 
 DEFINE(q8, DF_PACK_Q8)

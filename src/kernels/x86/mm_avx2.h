@@ -10,10 +10,11 @@
 
 #define DF_INLINE static inline __attribute__((always_inline))
 
-/* Bytes ahead of the weights being used that are asked for; strips are contiguous, so this runs into the next ones. */
-enum { DF_MM_AHEAD = 4096 };
+/* As in x86/mm_avx512.h: bytes ahead that are asked for, into L2. */
+enum { DF_MM_AHEAD = 16384, DF_MM_AHEAD_FLOAT = 4096 };
 
-DF_INLINE void df_ahead(const uint8_t *p) { _mm_prefetch((const char *)p + DF_MM_AHEAD, _MM_HINT_T0); }
+DF_INLINE void df_ahead(const uint8_t *p) { _mm_prefetch((const char *)p + DF_MM_AHEAD, _MM_HINT_T1); }
+DF_INLINE void df_ahead_float(const uint8_t *p) { _mm_prefetch((const char *)p + DF_MM_AHEAD_FLOAT, _MM_HINT_T1); }
 
 DF_INLINE __m256i df_load_half_row(const uint8_t *p) { return _mm256_load_si256((const __m256i *)(const void *)p); }
 

@@ -112,7 +112,7 @@ DF_INLINE void q8(const df_mm_args *a, const uint32_t m) {
     for (size_t kb = 0; kb < nkb; kb++, codes += DF_BYTES_BLOCK, scales += DF_HALVES, x += m) {
       __m512i w[8];
       load_bytes(codes, w);
-      _mm_prefetch((const char *)scales + DF_MM_AHEAD, _MM_HINT_T0);
+      df_ahead(scales);
       block_rows(w, df_load_halves(scales), _mm512_setzero_ps(), false, OFF_8, x, m, acc);
     }
     acc_store(acc, m, a->out + (size_t)s * DF_LANES, a->ld);
@@ -129,7 +129,7 @@ DF_INLINE void q4(const df_mm_args *a, const uint32_t m) {
     for (size_t kb = 0; kb < nkb; kb++, codes += DF_NIBS_BLOCK, scales += DF_HALVES, x += m) {
       __m512i w[8];
       load_nibs(codes, w);
-      _mm_prefetch((const char *)scales + DF_MM_AHEAD, _MM_HINT_T0);
+      df_ahead(scales);
       block_rows(w, df_load_halves(scales), _mm512_setzero_ps(), false, OFF_4, x, m, acc);
     }
     acc_store(acc, m, a->out + (size_t)s * DF_LANES, a->ld);
@@ -146,7 +146,7 @@ DF_INLINE void q4m(const df_mm_args *a, const uint32_t m) {
       const uint8_t *scales = p + DF_Q4M_SCALES;
       __m512i w[8];
       load_nibs(p, w);
-      _mm_prefetch((const char *)scales + DF_MM_AHEAD, _MM_HINT_T0);
+      df_ahead(scales);
       block_rows(w, df_load_halves(scales), df_load_halves(scales + DF_HALVES), true, OFF_NONE, x, m, acc);
     }
     acc_store(acc, m, a->out + (size_t)s * DF_LANES, a->ld);
@@ -188,11 +188,11 @@ DF_INLINE void q4k(const df_mm_args *a, const uint32_t m) {
       const __m512 d = df_load_halves(super), dmin = df_load_halves(super + DF_HALVES);
       const __m512 neg = _mm512_xor_ps(_mm512_set1_ps(-0.0f), dmin);
       const uint8_t *scales = super + DF_Q4K_SCALES, *p = super + DF_Q4K_NIBS;
-      _mm_prefetch((const char *)super + DF_MM_AHEAD, _MM_HINT_T0);
+      df_ahead(super);
       for (int b = 0; b < 8; b++, p += DF_NIBS_BLOCK, scales += 32, x += m) {
         __m512i w[8];
         load_nibs(p, w);
-        _mm_prefetch((const char *)scales + DF_MM_AHEAD, _MM_HINT_T0);
+        df_ahead(scales);
         const __m512 ws = _mm512_mul_ps(d, u8_floats(scales));
         const __m512 wm = _mm512_mul_ps(neg, u8_floats(scales + 16));
         block_rows(w, ws, wm, true, OFF_NONE, x, m, acc);
@@ -212,12 +212,12 @@ DF_INLINE void q6k(const df_mm_args *a, const uint32_t m) {
     for (size_t sb = 0; sb < nsb; sb++, super += DF_Q6K_BLOCK, d_at += DF_HALVES) {
       const __m512 d = df_load_halves(d_at);
       const uint8_t *scales = super, *p = super + DF_Q6K_CODES;
-      _mm_prefetch((const char *)d_at + DF_MM_AHEAD, _MM_HINT_T0);
+      df_ahead(d_at);
       for (int b = 0; b < 8; b++, p += DF_Q6K_SUB, scales += 32, x += m) {
         __m512i w[8];
         load_nibs(p, w);
         load_pairs(p + DF_NIBS_BLOCK, w);
-        _mm_prefetch((const char *)scales + DF_MM_AHEAD, _MM_HINT_T0);
+        df_ahead(scales);
         const __m512 ws0 = _mm512_mul_ps(d, i8_floats(scales)), ws1 = _mm512_mul_ps(d, i8_floats(scales + 16));
         block_rows_split(w, ws0, ws1, x, m, acc);
       }
