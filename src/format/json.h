@@ -103,7 +103,8 @@ void df_json_out_str(df_json_out *w, const char *s, size_t n);
 void df_json_out_cstr(df_json_out *w, const char *s);
 void df_json_out_i64(df_json_out *w, int64_t v);
 void df_json_out_u64(df_json_out *w, uint64_t v);
-void df_json_out_f64(df_json_out *w, double v); /* shortest form that reads back equal; NaN and infinity: null */
+/* A short form that reads back equal, and as a real ("1.0", not "1"); NaN and infinity become null. */
+void df_json_out_f64(df_json_out *w, double v);
 void df_json_out_bool(df_json_out *w, bool v);
 void df_json_out_null(df_json_out *w);
 void df_json_out_raw(df_json_out *w, const char *json, size_t n); /* text that is one JSON value already */

@@ -164,6 +164,13 @@ void df_json_out_f64(df_json_out *w, double v) {
     else if (keep == 0 || t[keep - 1] != '.')
       t[keep++] = '.';
   }
+  /* Without a mark "-0" and "1" would read back as integers. */
+  bool marked = false;
+  for (int i = 0; i < keep; i++) marked = marked || t[i] == '.' || t[i] == 'e';
+  if (!marked) {
+    t[keep++] = '.';
+    t[keep++] = '0';
+  }
   scalar(w, t, (size_t)keep);
 }
 

@@ -109,6 +109,13 @@ static void test_json_parse__depth_limit(void **state) {
     memset(text + depth, ']', (size_t)depth);
     expect_parse(text, 2 * (size_t)depth, extra ? DF_ERR_LIMIT : DF_OK, "nested deeper than 128");
   }
+  /* A string that ends in an escaped backslash must not hide what follows it. */
+  char after[2 * MAX + 16];
+  int n = snprintf(after, sizeof after, "[\"\\\\\",");
+  memset(after + n, '[', MAX);
+  memset(after + n + MAX, ']', MAX);
+  after[n + 2 * MAX] = ']';
+  expect_parse(after, (size_t)n + 2 * MAX + 1, DF_ERR_LIMIT, "nested deeper than 128");
   /* Brackets in strings and closed ones do not count. */
   df_buf b;
   df_buf_init(&b, 0);
@@ -280,6 +287,8 @@ static void test_json_out_f64__reads_back_equal(void **state) {
     if (i == 1) d = DBL_TRUE_MIN;
     if (i == 2) d = DBL_MAX;
     if (i == 3) d = 1.0 / 3;
+    if (i == 4) d = -0.0;
+    if (i == 5) d = 1;
     if (!isfinite(d)) continue;
     df_buf b;
     df_json_out w;
@@ -289,7 +298,10 @@ static void test_json_out_f64__reads_back_equal(void **state) {
     df_json_out_f64(&w, d);
     OK(df_json_out_end(&w));
     OK(df_json_parse(b.data, b.len, &v, NULL));
-    assert_true(df_json_num(v) == d);
+    assert_int_equal(df_json_kind_of(v), DF_JSON_REAL);
+    assert_true(df_json_num(v) == d && !signbit(df_json_num(v)) == !signbit(d));
+    if (i == 4) assert_string_equal(b.data, "-0.0");
+    if (i == 3) assert_string_equal(b.data, "0.3333333333333333");
     df_json_free(v);
     df_buf_release(&b);
   }
