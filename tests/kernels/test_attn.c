@@ -14,7 +14,7 @@
 #include "base/size.h"
 #include "kernels/checkkern.h"
 
-enum { MAX_Q = 20, MAX_E = 256, PART = 16 + MAX_E };
+enum { MAX_Q = 80, MAX_E = 256, PART = 16 + MAX_E };
 
 static const df_kernels *ref, *tier[2];
 static unsigned n_tiers;
@@ -272,7 +272,7 @@ static void compare_tiers(ck_rng *r, df_kv_type type, uint32_t e, uint32_t n_q, 
       ck_same_f32(want[i], s.pp[i], 16 + e, "company e %u query %u mask %d %s tier %u", e, i, m, ck_fill_name(f), t);
     }
   }
-  for (uint32_t i = 0; i < n_q; i++) {
+  for (uint32_t i = 0; i < n_q; i += 1 + n_q / 9) {
     scene_run(&s, ref, i, 1);
     ck_same_f32(want[i], s.pp[i], 16 + e, "alone in ref, query %u", i);
   }
@@ -296,10 +296,23 @@ static void test_attn_chunk__tiers_agree(void **state) {
 static void test_attn_chunk__every_query_count(void **state) {
   (void)state;
   ck_rng r = {103};
-  for (uint32_t n_q = 1; n_q <= MAX_Q; n_q++) {
+  for (uint32_t n_q = 1; n_q <= MAX_Q; n_q += n_q < 20 ? 1 : 5 + (n_q & 1)) {
     for (int m = 0; m < M_KINDS; m++) {
       compare_tiers(&r, DF_KV_F16, 64, n_q, (mask_kind)m, n_q & 1 ? CK_UNIFORM : CK_TINY);
       compare_tiers(&r, DF_KV_F32, 80, n_q, (mask_kind)m, n_q & 1 ? CK_WIDE : CK_SUBNORMAL);
+    }
+  }
+}
+
+/* Several slices of columns, several bands of queries. */
+static void test_attn_chunk__many_queries_wide_heads(void **state) {
+  (void)state;
+  static const uint32_t widths[] = {64, 80, 128, 144, 208, 256};
+  ck_rng r = {106};
+  for (size_t w = 0; w < DF_COUNT_OF(widths); w++) {
+    for (int m = 0; m < M_KINDS; m++) {
+      compare_tiers(&r, DF_KV_F16, widths[w], 8 + ck_below(&r, 10), (mask_kind)m, CK_UNIFORM);
+      if (w == 3) compare_tiers(&r, DF_KV_F16, widths[w], 75, (mask_kind)m, CK_WIDE);
     }
   }
 }
@@ -504,6 +517,7 @@ int main(void) {
       cmocka_unit_test(test_attn_chunk__documented_order),
       cmocka_unit_test(test_attn_chunk__tiers_agree),
       cmocka_unit_test(test_attn_chunk__every_query_count),
+      cmocka_unit_test(test_attn_chunk__many_queries_wide_heads),
       cmocka_unit_test(test_attn_chunk__no_queries),
       cmocka_unit_test(test_attn_chunk__mask_equals_shorter_chunk),
       cmocka_unit_test(test_attn_chunk__defect_stays_with_its_query),

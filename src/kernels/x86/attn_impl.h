@@ -2,7 +2,7 @@
  * kernels/x86/attn_impl.h - chunk attention of kernels.h written once for both x86 tiers: attn_avx2.c and
  * attn_avx512.c include a simd16_*.h, simd16_exp.h and then this file. All functions are static.
  *
- * Register tiles: up to 4 queries share every K and V vector that is loaded. Every query's own chain is the one of
+ * Register tiles: up to 6 queries share every K and V vector that is loaded. Every query's own chain is the one of
  * kernels.h whatever shares its tile:
  *   scores  a page that the tile needs is computed for all its queries; masked lanes are dropped before the maximum
  *   V       positions that all queries of the tile see run as a tile; in between, each query runs alone over the
@@ -10,7 +10,7 @@
  *
  * Few queries (decode) read the half pages as they are. Many queries (verify, prefill) have K and V converted once,
  * 64 components (columns) at a time, to a scratch of 16 KB that stays in the first-level cache while all tiles of up
- * to 32 queries pass over it; sums wait in memory between slices. Conversion is exact, so both ways have equal bits.
+ * to 36 queries pass over it; sums wait in memory between slices. Conversion is exact, so both ways have equal bits.
  */
 #ifndef DF_KERNELS_ATTN_IMPL_H
 #define DF_KERNELS_ATTN_IMPL_H
@@ -21,9 +21,9 @@
 #include "kernels/tables.h"
 
 enum {
-  ATTN_TILE = 4,
+  ATTN_TILE = 6,
   ATTN_PAGES = DF_KV_CHUNK / DF_KV_PAGE,
-  ATTN_BAND = 32,  /* queries that share one conversion */
+  ATTN_BAND = 36,  /* queries that share one conversion */
   ATTN_SLICE = 64, /* components or columns converted at once */
   ATTN_MANY = 8    /* queries from which converting first pays */
 };
@@ -159,17 +159,23 @@ ATTN_TILES(f16_1, DF_KV_F16, 1)
 ATTN_TILES(f16_2, DF_KV_F16, 2)
 ATTN_TILES(f16_3, DF_KV_F16, 3)
 ATTN_TILES(f16_4, DF_KV_F16, 4)
+ATTN_TILES(f16_5, DF_KV_F16, 5)
+ATTN_TILES(f16_6, DF_KV_F16, 6)
 ATTN_TILES(f32_1, DF_KV_F32, 1)
 ATTN_TILES(f32_2, DF_KV_F32, 2)
 ATTN_TILES(f32_3, DF_KV_F32, 3)
 ATTN_TILES(f32_4, DF_KV_F32, 4)
+ATTN_TILES(f32_5, DF_KV_F32, 5)
+ATTN_TILES(f32_6, DF_KV_F32, 6)
 
 typedef void score_fn(const attn_src *k, const attn_few *f, size_t d0, size_t nd);
 typedef void value_fn(const attn_src *v, const attn_few *f, size_t j0, size_t nj, uint64_t bits);
-static score_fn *const score_fns[2][ATTN_TILE] = {{score_f16_1, score_f16_2, score_f16_3, score_f16_4},
-                                                  {score_f32_1, score_f32_2, score_f32_3, score_f32_4}};
-static value_fn *const value_fns[2][ATTN_TILE] = {{value_f16_1, value_f16_2, value_f16_3, value_f16_4},
-                                                  {value_f32_1, value_f32_2, value_f32_3, value_f32_4}};
+static score_fn *const score_fns[2][ATTN_TILE] = {
+    [DF_KV_F16] = {score_f16_1, score_f16_2, score_f16_3, score_f16_4, score_f16_5, score_f16_6},
+    [DF_KV_F32] = {score_f32_1, score_f32_2, score_f32_3, score_f32_4, score_f32_5, score_f32_6}};
+static value_fn *const value_fns[2][ATTN_TILE] = {
+    [DF_KV_F16] = {value_f16_1, value_f16_2, value_f16_3, value_f16_4, value_f16_5, value_f16_6},
+    [DF_KV_F32] = {value_f32_1, value_f32_2, value_f32_3, value_f32_4, value_f32_5, value_f32_6}};
 
 /* Positions ascending: stretches that all queries see as a tile, others query by query. */
 static void value_rows(df_kv_type type, uint32_t nq, const attn_src *v, const attn_few *f, size_t j0, size_t nj) {
@@ -203,9 +209,16 @@ static void attend_tile(const df_attn_chunk *c, df_kv_type type, uint32_t iq, ui
   value_rows(type, nq, &v, &f, 0, c->e);
 }
 
+/* Size of the next tile when n queries are left: as few tiles as can be, of nearly equal size. */
+static uint32_t tile_size(uint32_t n) {
+  uint32_t tiles = (n + ATTN_TILE - 1) / ATTN_TILE;
+  return (n + tiles - 1) / tiles;
+}
+
 static void attend(const df_attn_chunk *c, df_kv_type type) {
-  for (uint32_t i = 0; i < c->n_q; i += ATTN_TILE) {
-    attend_tile(c, type, i, c->n_q - i < ATTN_TILE ? c->n_q - i : ATTN_TILE);
+  for (uint32_t i = 0, t; i < c->n_q; i += t) {
+    t = tile_size(c->n_q - i);
+    attend_tile(c, type, i, t);
   }
 }
 
@@ -228,7 +241,7 @@ static void convert_v(const df_attn_chunk *c, uint64_t any, size_t j0, size_t n,
   }
 }
 
-/* Up to 32 queries over half pages, converted slice by slice. */
+/* Up to 36 queries over half pages, converted slice by slice. */
 static void attend_band(const df_attn_chunk *c, uint32_t iq, uint32_t n) {
   float x[DF_KV_CHUNK * ATTN_SLICE] __attribute__((aligned(64)));
   attn_row s[ATTN_BAND];
@@ -238,18 +251,20 @@ static void attend_band(const df_attn_chunk *c, uint32_t iq, uint32_t n) {
   for (size_t d = 0; d < c->e; d += ATTN_SLICE) {
     size_t nd = c->e - d < ATTN_SLICE ? c->e - d : ATTN_SLICE;
     convert_k(c, any, d, nd, x);
-    for (uint32_t i = 0; i < n; i += ATTN_TILE) {
+    for (uint32_t i = 0, t; i < n; i += t) {
+      t = tile_size(n - i);
       attn_few f = {c->q + iq + i, c->visible + iq + i, c->part + iq + i, s + i};
-      score_fns[DF_KV_F32][(n - i < ATTN_TILE ? n - i : ATTN_TILE) - 1](&src, &f, d, nd);
+      score_fns[DF_KV_F32][t - 1](&src, &f, d, nd);
     }
   }
   for (uint32_t i = 0; i < n; i++) softmax_row(c->visible[iq + i], c->scale, c->e, s[i].at, c->part[iq + i]);
   for (size_t j = 0; j < c->e; j += ATTN_SLICE) {
     size_t nj = c->e - j < ATTN_SLICE ? c->e - j : ATTN_SLICE;
     convert_v(c, any, j, nj, x);
-    for (uint32_t i = 0; i < n; i += ATTN_TILE) {
+    for (uint32_t i = 0, t; i < n; i += t) {
+      t = tile_size(n - i);
       attn_few f = {c->q + iq + i, c->visible + iq + i, c->part + iq + i, s + i};
-      value_rows(DF_KV_F32, n - i < ATTN_TILE ? n - i : ATTN_TILE, &src, &f, j, nj);
+      value_rows(DF_KV_F32, t, &src, &f, j, nj);
     }
   }
 }

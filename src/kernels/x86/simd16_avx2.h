@@ -11,7 +11,7 @@ typedef struct v16 {
   __m256 a, b; /* lanes 0..7, 8..15 */
 } v16;
 
-/* Register tiles of attn_impl.h: 16 registers hold 8 sums beside the operands. */
+/* Register tiles of attn_impl.h: 16 registers hold up to 12 sums beside the operands. */
 #define V16_ATTN_PAGES(nq) ((nq) == 1 ? 4 : (nq) == 2 ? 2 : 1)
 #define V16_ATTN_COLS(nq) ((nq) == 1 ? 4 : (nq) == 2 ? 2 : 1)
 

@@ -9,7 +9,7 @@
 
 typedef __m512 v16;
 
-/* Register tiles of attn_impl.h: 32 registers hold 16 sums beside the operands. */
+/* Register tiles of attn_impl.h: 32 registers hold up to 24 sums beside the operands. */
 #define V16_ATTN_PAGES(nq) 4
 #define V16_ATTN_COLS(nq) ((nq) == 1 ? 8 : 4)
 
@@ -22,7 +22,9 @@ DF_INLINE void v16_store(float *p, v16 v) { _mm512_storeu_ps(p, v); }
 /* First n <= 16 lanes, the rest zero / untouched. */
 DF_INLINE v16 v16_load_n(const float *p, uint32_t n) { return _mm512_maskz_loadu_ps(v16_head(n), p); }
 DF_INLINE void v16_store_n(float *p, v16 v, uint32_t n) { _mm512_mask_storeu_ps(p, v16_head(n), v); }
-DF_INLINE v16 v16_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
+DF_INLINE v16 v16_load_f16(const uint16_t *p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
 DF_INLINE void v16_store_f16(uint16_t *p, v16 v) {
   _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
@@ -59,8 +61,8 @@ DF_INLINE float v16_tree_max(v16 v) {
 }
 /* Largest magnitude of 32 values as an integer. */
 DF_INLINE uint32_t v16_max_abs_bits(v16 a, v16 b) {
-  __m512i k = _mm512_set1_epi32(0x7fffffff);
-  __m512i m = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), k), _mm512_and_si512(_mm512_castps_si512(b), k));
+  __m512i k = _mm512_set1_epi32(0x7fffffff), x = _mm512_castps_si512(a), y = _mm512_castps_si512(b);
+  __m512i m = _mm512_max_epi32(_mm512_and_si512(x, k), _mm512_and_si512(y, k));
   return tail8_max_epi32(_mm256_max_epi32(_mm512_castsi512_si256(m), _mm512_extracti64x4_epi64(m, 1)));
 }
 /* Nearest-even integers of |v| <= 127 as bytes; returns their sum. */
