@@ -20,7 +20,7 @@ struct df_input {
   EditLine *el; /* NULL: plain lines */
   HistoryW *history;
   char *history_path; /* NULL: not kept */
-  const wchar_t *prompt;
+  wchar_t prompt;
   bool colour, stopped;
   uint64_t line_no;
 };
@@ -95,8 +95,9 @@ static wchar_t *prompt_of(EditLine *el) {
   static wchar_t text[64];
   df_input *in = NULL;
   (void)el_get(el, EL_CLIENTDATA, &in);
-  /* \1 encloses what takes no columns. */
-  (void)swprintf(text, sizeof text / sizeof text[0], in->colour ? L"\1\033[1;32m\1%ls\1\033[0m\1" : L"%ls", in->prompt);
+  /* \1 encloses what takes no columns; libedit prints it with the character that follows, so one must follow. */
+  (void)swprintf(text, sizeof text / sizeof text[0], in->colour ? L"\1\033[1;32m\1%lc\1\033[0m\1 " : L"%lc ",
+                 (wint_t)in->prompt);
   return text;
 }
 
@@ -228,7 +229,7 @@ df_input_kind df_input_next(df_input *in, df_buf *text, df_error *err) {
   bool done = false, block = false;
   df_input_kind kind = DF_INPUT_TEXT;
   df_buf_init(&line, LINE_MAX_BYTES);
-  in->prompt = L"> ";
+  in->prompt = L'>';
   text->len = 0;
   while (!done && kind == DF_INPUT_TEXT) {
     kind = in->el ? edit_line(in, &line, err) : plain_line(in, &line, err);
@@ -239,7 +240,7 @@ df_input_kind df_input_next(df_input *in, df_buf *text, df_error *err) {
     if (kind != DF_INPUT_TEXT) break;
     if (df_block_feed(&st, line.data ? line.data : "", line.len, text, &done, &block, err) != DF_OK)
       kind = DF_INPUT_ERROR;
-    in->prompt = L". ";
+    in->prompt = L'.';
   }
   df_buf_release(&line);
   return kind == DF_INPUT_TEXT && block ? DF_INPUT_BLOCK : kind;
