@@ -1,4 +1,6 @@
-/* naive: the oracle. Plain loops in double over whole rows, any mask; its bits differ from the other leaves. */
+/* naive: the plainest form of the contract. One query at a time, every chunk from position 0, visibility asked position by
+ * position, any mask. Same operations per query as the other leaves, hence the same bits: what tiling, splitting or a
+ * shared range could get wrong shows as a difference to it. (Values are held against double precision in the tests.) */
 #include "attention/leaf.h"
 
 static df_attn_caps naive_caps(const df_attn *a) {

@@ -1,9 +1,8 @@
 /*
  * Attention ops. KV is walked in chunks of 64 positions counted from position 0 (numerics contract): TILE merges
  * each chunk at once, SPLIT stores the parts and MERGE joins them in the same order with the same operations.
- * NAIVE is the oracle: plain loops in double, any mask.
+ * NAIVE takes one query at a time and asks for every position whether it is visible.
  */
-#include <math.h>
 #include <string.h>
 
 #include "base/size.h"
@@ -189,55 +188,39 @@ void df_run_attn_merge(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, 
   finish_tile(ctx, a, &t, into, stride);
 }
 
-/* Element `i` of the K or V vector of position p, in either layout. */
-static float kv_element(const df_op_attn *a, const uint32_t *table, uint32_t p, uint32_t g, uint32_t i, bool is_k) {
-  const uint8_t *base = is_k ? a->kv.k : a->kv.v;
-  size_t index;
-  if (a->kv.token_major) {
-    index = ((size_t)table[p] * a->n_kv + g) * a->head_dim + i;
-  } else {
-    const size_t block = ((size_t)table[p / DF_KV_PAGE] * a->n_kv + g) * DF_KV_PAGE * a->head_dim;
-    const uint32_t at = p % DF_KV_PAGE;
-    index = block + (is_k ? (size_t)i * DF_KV_PAGE + at : (size_t)at * a->head_dim + i);
-  }
-  if (a->kv.type == DF_KV_F32) {
-    float f;
-    memcpy(&f, base + index * 4, 4);
-    return f;
-  }
-  uint16_t h;
-  memcpy(&h, base + index * 2, 2);
-  return df_f16_to_f32(h);
-}
-
-/* Two passes over the positions, so that nothing has to be stored: maximum first, then sum and values. */
-static void naive_head(const df_op_attn *a, uint32_t b, uint32_t r, uint32_t h, float *out) {
-  const uint32_t e = a->head_dim, g = h / (a->n_heads / a->n_kv);
-  const uint32_t *table = a->batch->page_table + (size_t)b * a->batch->max_pages;
-  const float *q = a->q + (size_t)r * a->q_ld + (size_t)h * e;
-  double acc[DF_ATTN_MAX_HEAD] = {0}, best = -INFINITY, sum = 0;
+/* Bits of the positions of one chunk that row r may see, asked position by position. */
+static uint64_t naive_bits(const df_op_attn *a, uint32_t b, uint32_t r, uint32_t chunk) {
+  uint64_t bits = 0;
   uint32_t lo, hi;
   visible_range(a, b, r, &lo, &hi);
-  for (int pass = 0; pass < 2; pass++) {
-    for (uint32_t p = lo; p < hi; p++) {
-      if (a->mask_layout != DF_MASK_NONE && !mask_allows(a, b, r, p)) continue;
-      double s = 0;
-      for (uint32_t i = 0; i < e; i++) s += (double)q[i] * kv_element(a, table, p, g, i, true);
-      s *= a->scale;
-      if (pass == 0) {
-        best = s > best ? s : best;
-        continue;
-      }
-      const double w = exp(s - best);
-      sum += w;
-      for (uint32_t i = 0; i < e; i++) acc[i] += w * kv_element(a, table, p, g, i, false);
-    }
+  for (uint32_t i = 0; i < DF_KV_CHUNK; i++) {
+    const uint32_t p = chunk * DF_KV_CHUNK + i;
+    if (p < lo || p >= hi) continue;
+    if (a->mask_layout != DF_MASK_NONE && !mask_allows(a, b, r, p)) continue;
+    bits |= UINT64_C(1) << i;
   }
-  for (uint32_t i = 0; i < e; i++) out[i] = sum > 0 ? (float)(acc[i] / sum) : 0.0f;
+  return bits;
+}
+
+/* One query at a time over all chunks from position 0: no tiles, no shared work, no range taken from other rows. */
+static void naive_head(const df_cpu_ctx *ctx, const df_op_attn *a, uint32_t b, uint32_t r, uint32_t h, uint32_t worker) {
+  const uint32_t group = a->n_heads / a->n_kv, n_chunks = (a->batch->kv_len[b] + DF_KV_CHUNK - 1) / DF_KV_CHUNK;
+  attn_tile t = {.b = b, .g = h / group, .r0 = r, .r1 = r + 1, .group = group, .n_q = 1};
+  float *into = ctx->scratch[worker].parts, *next = into + DF_ATTN_PART + DF_ATTN_MAX_HEAD;
+  const float *q = a->q + (size_t)r * a->q_ld + (size_t)h * a->head_dim;
+  for (uint32_t c = 0; c < n_chunks; c++) {
+    const void *k[4], *v[4];
+    if (a->kv.token_major) gather_blocks(a, &t, c, ctx->scratch[worker].blocks, k, v);
+    else locate_blocks(a, &t, c, k, v);
+    const uint64_t bits = naive_bits(a, b, r, c);
+    float *part = c ? next : into;
+    const df_attn_chunk chunk = {k, v, &q, &bits, &part, a->scale, 1, a->head_dim};
+    ctx->k->attn_chunk[a->kv.type](&chunk);
+    if (c) ctx->k->attn_merge(into, next, a->head_dim);
+  }
 }
 
 void df_run_attn_naive(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
-  (void)worker;
   const df_op_attn *a = args;
   const uint32_t r = chunk, e = a->head_dim;
   if (r >= a->batch->n_rows) return;
@@ -245,7 +228,8 @@ void df_run_attn_naive(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, 
   while (r >= a->batch->q_start[b + 1]) b++;
   float head[DF_ATTN_MAX_HEAD];
   for (uint32_t h = 0; h < a->n_heads; h++) {
-    naive_head(a, b, r, h, head);
+    naive_head(ctx, a, b, r, h, worker);
+    ctx->k->attn_finish(ctx->scratch[worker].parts, e, head);
     if (a->out.f) memcpy(a->out.f + (size_t)r * a->out.k + (size_t)h * e, head, e * sizeof(float));
     if (a->out.q) {
       size_t bs;

@@ -1,0 +1,309 @@
+#include "engine/check.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "engine/engine.h"
+
+enum { N_PROMPTS = 8, MAX_TOKENS = 64, CHECK_CTX = 256, QUICK_TOKENS = 24, FULL_TOKENS = 8 };
+
+/* Different lengths, so that pages, chunks and batches never line up. */
+static const char *const k_prompts[N_PROMPTS] = {
+    "The capital of France is",
+    "def fibonacci(n):\n    \"\"\"Return the n-th Fibonacci number.\"\"\"\n",
+    "Question: Tom has 12 marbles and gives a third of them to Ann. How many marbles does Tom have left?\nAnswer:",
+    "Once",
+    "1, 2, 4, 8, 16, 32,",
+    "List three colours of the rainbow, then explain in one sentence why the sky looks blue on a clear day:\n1.",
+    "for (int i = 0; i < n; i++) {",
+    "Dear Sir or Madam,\n\nI am writing to ask about the opening hours of your library and whether it is possible to "
+    "borrow more than five books at a time. I would also like to know",
+};
+
+typedef struct answer {
+  int32_t ids[MAX_TOKENS];
+  uint32_t n;
+  uint64_t hash;
+} answer;
+
+/* A model with its draft, opened for one thread count. */
+typedef struct pair {
+  df_model *m;
+  df_draft *d;
+  uint32_t threads;
+} pair;
+
+typedef struct checker {
+  const df_check_params *p;
+  pair pairs[2];
+  uint32_t n_pairs;
+  int32_t *prompt[N_PROMPTS];
+  size_t n_prompt[N_PROMPTS];
+  answer expected[N_PROMPTS];
+  uint32_t n_tokens;
+  df_check_summary sum;
+  uint64_t t0;
+} checker;
+
+static df_generate_params generation(const checker *k) {
+  df_generate_params g = df_generate_params_default();
+  g.max_tokens = k->n_tokens;
+  g.ignore_eos = true;
+  g.hash_logits = k->p->logits;
+  return g;
+}
+
+static void take_answer(const df_request *q, answer *a) {
+  a->n = q->n_ids - q->n_prompt;
+  memcpy(a->ids, q->ids + q->n_prompt, a->n * sizeof *a->ids);
+  a->hash = q->r.logits_hash;
+}
+
+/* Runs requests to their end; n_valid[i] positions of seq[i] are already there. */
+static df_status run_batch(const checker *k, df_engine *e, uint32_t n, const uint32_t *n_valid, df_kv_seq *seq, answer *out,
+                           df_error *err) {
+  df_request q[N_PROMPTS];
+  df_request *ptr[N_PROMPTS];
+  const df_generate_params g = generation(k);
+  uint32_t made = 0;
+  df_status s = DF_OK;
+  for (; made < n && s == DF_OK; made++) {
+    s = df_engine_request(e, &q[made], k->prompt[made], k->n_prompt[made], n_valid[made], &seq[made], &g, err);
+    if (s != DF_OK) break;
+    ptr[made] = &q[made];
+  }
+  bool busy = s == DF_OK;
+  while (s == DF_OK && busy) {
+    s = df_engine_step(e, ptr, n, err);
+    busy = false;
+    for (uint32_t i = 0; i < n; i++) busy |= q[i].state != DF_REQ_DONE;
+  }
+  for (uint32_t i = 0; i < made; i++) {
+    if (s == DF_OK) s = q[i].failed == DF_OK ? DF_OK : DF_FAIL(err, q[i].failed, "a request of the check failed (%s)", df_status_name(q[i].failed));
+    if (s == DF_OK) take_answer(&q[i], &out[i]);
+    seq[i] = q[i].seq;
+    df_request_release(&q[i]);
+  }
+  return s;
+}
+
+static df_status new_engine(const pair *pr, const df_check_case *c, uint32_t max_seqs, df_engine *e, df_error *err) {
+  df_engine_params p = {.session = df_session_params_default(), .max_seqs = max_seqs};
+  p.session.n_ctx = CHECK_CTX;
+  p.session.prefill_attention_backend = c->prefill;
+  p.session.decode_attention_backend = c->decode;
+  p.session.verify_attention_backend = c->verify;
+  p.session.speculative_attention_mode = c->mode;
+  p.session.no_graph = !c->graph;
+  p.session.two_batch_overlap = c->tbo;
+  p.session.page_size = c->page_size;
+  p.session.spec_draft_max = (int32_t)c->width - 1;
+  return df_engine_init(e, pr->m, pr->d, &p, err);
+}
+
+/* ---- comparing ------------------------------------------------------------------------------------------ */
+
+/* How far apart the two tokens were in plain decoding: one row behind the tokens that still agree. */
+static df_status margin_of(checker *k, uint32_t r, uint32_t at, int32_t expected, int32_t got, float *margin, df_error *err) {
+  const df_check_case plain = {"flash", "flash", NULL, NULL, false, false, false, 1, 1, 16, 1};
+  df_engine e;
+  DF_TRY(new_engine(&k->pairs[0], &plain, 1, &e, err));
+  int32_t ids[CHECK_CTX];
+  const uint32_t n = (uint32_t)k->n_prompt[r] + at;
+  memcpy(ids, k->prompt[r], k->n_prompt[r] * sizeof *ids);
+  memcpy(ids + k->n_prompt[r], k->expected[r].ids, at * sizeof *ids);
+  df_request q;
+  df_generate_params g = df_generate_params_default();
+  g.max_tokens = 1;
+  df_status s = df_engine_request(&e, &q, ids, n, 0, NULL, &g, err);
+  if (s == DF_OK) {
+    df_request *one = &q;
+    while (s == DF_OK && q.state != DF_REQ_DONE) s = df_engine_step(&e, &one, 1, err);
+    if (s == DF_OK) *margin = e.target.ws.logits[expected] - e.target.ws.logits[got];
+    df_kv_seq_release(&q.seq, &e.pages);
+    df_request_release(&q);
+  }
+  df_engine_release(&e);
+  return s;
+}
+
+static df_status compare(checker *k, const df_check_case *c, const answer *got, df_error *err) {
+  df_check_outcome o = {.c = *c, .identical = true};
+  for (uint32_t r = 0; r < c->batch && o.identical; r++) {
+    const answer *want = &k->expected[r];
+    uint32_t i = 0;
+    while (i < want->n && i < got[r].n && want->ids[i] == got[r].ids[i]) i++;
+    /* With a prefix hit the hash covers the same rows: generated positions only. */
+    const bool ids_equal = i == want->n && i == got[r].n;
+    if (ids_equal && (!k->p->logits || want->hash == got[r].hash)) continue;
+    o.identical = false;
+    o.request = r;
+    o.logits_only = ids_equal;
+    o.position = i;
+    o.expected = i < want->n ? want->ids[i] : -1;
+    o.got = i < got[r].n ? got[r].ids[i] : -1;
+    if (o.expected >= 0 && o.got >= 0) DF_TRY(margin_of(k, r, i, o.expected, o.got, &o.margin, err));
+  }
+  k->sum.combinations++;
+  k->sum.identical += o.identical;
+  k->sum.seconds = (double)(df_now_ns() - k->t0) / 1e9;
+  if (k->p->on_case && !k->p->on_case(k->p->user, &o, &k->sum)) return DF_FAIL(err, DF_ERR_CANCELLED, "the check was stopped");
+  return DF_OK;
+}
+
+/* Batch `c->batch` cold, then again with a share of each prompt still cached. */
+static df_status run_mix(checker *k, df_engine *e, df_check_case c, df_error *err) {
+  df_kv_seq seq[N_PROMPTS] = {{0}};
+  uint32_t n_valid[N_PROMPTS] = {0};
+  answer got[N_PROMPTS];
+  df_status s = DF_OK;
+  for (uint32_t i = 0; i < c.batch && s == DF_OK; i++) s = df_kv_seq_init(&seq[i], e->pages.size, e->n_ctx, err);
+  if (s == DF_OK) s = run_batch(k, e, c.batch, n_valid, seq, got, err);
+  c.prefix_hit = false;
+  if (s == DF_OK) s = compare(k, &c, got, err);
+  for (uint32_t i = 0; i < c.batch && s == DF_OK; i++) {
+    n_valid[i] = (uint32_t)k->n_prompt[i] / 2;
+    df_kv_seq_trim(&seq[i], &e->pages, n_valid[i]);
+  }
+  if (s == DF_OK) s = run_batch(k, e, c.batch, n_valid, seq, got, err);
+  c.prefix_hit = true;
+  if (s == DF_OK) s = compare(k, &c, got, err);
+  for (uint32_t i = 0; i < c.batch; i++) df_kv_seq_release(&seq[i], &e->pages);
+  return s;
+}
+
+/* ---- the matrix ----------------------------------------------------------------------------------------- */
+
+typedef struct axes {
+  const char *leaf[3];
+  uint32_t n_leaf;
+  uint32_t width[5], n_width, batch[5], n_batch, page[3], n_page;
+  uint32_t n_tbo;
+} axes;
+
+static axes axes_of(const checker *k) {
+  const axes quick = {{"flash", "splitkv"}, 2, {1, 8}, 2, {1, 3}, 2, {16}, 1, 1};
+  const axes full = {{"flash", "splitkv", "naive"}, 3, {1, 2, 5, 8, 16}, 5, {1, 2, 3, 5, 8}, 5, {1, 16, 64}, 3, 2};
+  axes a = k->p->matrix == DF_CHECK_FULL ? full : quick;
+  if (!k->pairs[0].d) a.n_width = 1;
+  uint32_t most = k->pairs[0].d ? df_draft_get_info(k->pairs[0].d).block_size : 1, n = 0;
+  for (uint32_t i = 0; i < a.n_width; i++)
+    if (a.width[i] <= most) a.width[n++] = a.width[i];
+  a.n_width = n;
+  return a;
+}
+
+/* Everything that one engine can run: its batch mixes. */
+static df_status run_engine(checker *k, const axes *a, const pair *pr, df_check_case c, df_error *err) {
+  df_engine e;
+  DF_TRY(new_engine(pr, &c, a->batch[a->n_batch - 1], &e, err));
+  df_status s = DF_OK;
+  for (uint32_t b = 0; b < a->n_batch && s == DF_OK; b++) {
+    c.batch = a->batch[b];
+    s = run_mix(k, &e, c, err);
+  }
+  df_engine_release(&e);
+  return s;
+}
+
+/* Verify on prefill's leaf, on decode's, or on a slot of its own (the leaf that neither phase uses, where there is one). */
+static df_status run_modes(checker *k, const axes *a, const pair *pr, df_check_case c, uint32_t pl, uint32_t dl, df_error *err) {
+  for (uint32_t v = 0; v < 3; v++) {
+    c.mode = v == 1 ? "decode" : "prefill";
+    uint32_t own = 0;
+    while (own + 1 < a->n_leaf && (own == pl || own == dl)) own++;
+    c.verify = v == 2 ? a->leaf[own] : NULL;
+    for (uint32_t g = 0; g < 2; g++)
+      for (uint32_t t = 0; t < a->n_tbo; t++)
+        for (uint32_t w = 0; w < a->n_width; w++)
+          for (uint32_t s = 0; s < a->n_page; s++) {
+            c.graph = g == 1;
+            c.tbo = t == 1;
+            c.width = a->width[w];
+            c.page_size = a->page[s];
+            DF_TRY(run_engine(k, a, pr, c, err));
+          }
+  }
+  return DF_OK;
+}
+
+static df_status run_matrix(checker *k, df_error *err) {
+  const axes a = axes_of(k);
+  k->sum.planned = (uint64_t)k->n_pairs * a.n_leaf * a.n_leaf * 3 * 2 * a.n_tbo * a.n_width * a.n_page * a.n_batch * 2;
+  for (uint32_t p = 0; p < k->n_pairs; p++)
+    for (uint32_t i = 0; i < a.n_leaf; i++)
+      for (uint32_t j = 0; j < a.n_leaf; j++) {
+        const df_check_case c = {.prefill = a.leaf[i], .decode = a.leaf[j], .threads = k->pairs[p].threads};
+        DF_TRY(run_modes(k, &a, &k->pairs[p], c, i, j, err));
+      }
+  return DF_OK;
+}
+
+/* ---- set-up --------------------------------------------------------------------------------------------- */
+
+static df_status open_pair(pair *pr, const char *model, const char *draft, uint32_t threads, df_error *err) {
+  df_model_params mp = df_model_params_default();
+  mp.n_threads = threads;
+  pr->threads = threads;
+  DF_TRY(df_model_open(model, &mp, &pr->m, err));
+  return draft ? df_draft_open(draft, pr->m, NULL, &pr->d, err) : DF_OK;
+}
+
+/* Plain decoding, one request at a time, eager, one thread: what everything is compared with. */
+static df_status plain_answers(checker *k, df_error *err) {
+  const df_check_case plain = {"flash", "flash", NULL, NULL, false, false, false, 1, 1, 16, 1};
+  const pair no_draft = {k->pairs[0].m, NULL, 1};
+  df_engine e;
+  DF_TRY(new_engine(&no_draft, &plain, 1, &e, err));
+  df_status s = DF_OK;
+  for (uint32_t i = 0; i < N_PROMPTS && s == DF_OK; i++) {
+    df_request q;
+    const df_generate_params g = generation(k);
+    s = df_engine_request(&e, &q, k->prompt[i], k->n_prompt[i], 0, NULL, &g, err);
+    if (s != DF_OK) break;
+    df_request *one = &q;
+    while (s == DF_OK && q.state != DF_REQ_DONE) s = df_engine_step(&e, &one, 1, err);
+    if (s == DF_OK) take_answer(&q, &k->expected[i]);
+    df_kv_seq_release(&q.seq, &e.pages);
+    df_request_release(&q);
+  }
+  df_engine_release(&e);
+  return s;
+}
+
+static df_status set_up(checker *k, const char *model, const char *draft, df_error *err) {
+  const uint32_t cpus = df_cpu_count();
+  k->n_tokens = k->p->n_tokens ? k->p->n_tokens : k->p->matrix == DF_CHECK_FULL ? FULL_TOKENS : QUICK_TOKENS;
+  if (k->n_tokens > MAX_TOKENS) return DF_FAIL(err, DF_ERR_ARGUMENT, "a check of %u tokens is outside 1..%d", k->n_tokens, MAX_TOKENS);
+  DF_TRY(open_pair(&k->pairs[k->n_pairs++], model, draft, 1, err));
+  if (cpus > 1 || k->p->matrix == DF_CHECK_FULL) DF_TRY(open_pair(&k->pairs[k->n_pairs++], model, draft, 2, err));
+  for (uint32_t i = 0; i < N_PROMPTS; i++) {
+    DF_TRY(df_model_tokenize(k->pairs[0].m, k_prompts[i], strlen(k_prompts[i]), false, &k->prompt[i], &k->n_prompt[i], err));
+    if (k->n_prompt[i] == 0 || k->n_prompt[i] + k->n_tokens > CHECK_CTX)
+      return DF_FAIL(err, DF_ERR_UNSUPPORTED, "prompt %u of the check has %zu tokens with this tokenizer", i, k->n_prompt[i]);
+  }
+  return plain_answers(k, err);
+}
+
+df_status df_check_run(const char *model, const char *draft, const df_check_params *p, df_check_summary *out, df_error *err) {
+  checker *k = df_calloc(1, sizeof *k);
+  if (!k) return DF_OOM(err, "the check", sizeof *k);
+  k->p = p;
+  k->t0 = df_now_ns();
+  df_status s = set_up(k, model, draft, err);
+  if (s == DF_OK) s = run_matrix(k, err);
+  for (uint32_t i = 0; i < N_PROMPTS; i++) df_ids_free(k->prompt[i]);
+  for (uint32_t i = 0; i < k->n_pairs; i++) {
+    df_draft_close(k->pairs[i].d);
+    df_model_close(k->pairs[i].m);
+  }
+  if (s == DF_OK) {
+    k->sum.seconds = (double)(df_now_ns() - k->t0) / 1e9;
+    *out = k->sum;
+  }
+  df_free(k);
+  return s;
+}

@@ -1,0 +1,52 @@
+/*
+ * engine/check.h - proves losslessness on a pair of model and draft: runs prompts under every combination of backends, modes,
+ * graphs, overlap, widths, batch mixes, page sizes, prefix hits and threads, and compares with plain decoding.
+ *
+ * Ownership: opens and closes its own models. Threads: one caller.
+ */
+#ifndef DF_ENGINE_CHECK_H
+#define DF_ENGINE_CHECK_H
+
+#include "dflash/session.h"
+
+typedef enum df_check_matrix { DF_CHECK_QUICK, DF_CHECK_FULL } df_check_matrix;
+
+/* One combination. */
+typedef struct df_check_case {
+  const char *prefill, *decode;
+  const char *verify; /* own slot, or NULL */
+  const char *mode;   /* speculative attention mode */
+  bool graph, tbo, prefix_hit;
+  uint32_t width, batch, page_size, threads;
+} df_check_case;
+
+/* What came of it. */
+typedef struct df_check_outcome {
+  df_check_case c;
+  bool identical;
+  /* when not */
+  bool logits_only;   /* ids agree, a logits hash does not */
+  uint32_t request;   /* of the batch */
+  uint32_t position;  /* first generated token that differs */
+  int32_t expected, got;
+  float margin;       /* logit of expected minus logit of got, in plain decoding */
+} df_check_outcome;
+
+typedef struct df_check_summary {
+  uint64_t combinations, identical, planned;
+  double seconds;
+} df_check_summary;
+
+typedef struct df_check_params {
+  df_check_matrix matrix;
+  bool logits;        /* compare hashes of all logits too */
+  uint32_t n_tokens;  /* generated per request; 0 = a default by matrix */
+  /* Called after every combination; return false to stop (DF_ERR_CANCELLED). */
+  bool (*on_case)(void *user, const df_check_outcome *o, const df_check_summary *so_far);
+  void *user;
+} df_check_params;
+
+/* draft may be NULL: then only width 1 is run. DF_OK also when combinations differ: see the summary. */
+df_status df_check_run(const char *model, const char *draft, const df_check_params *p, df_check_summary *out, df_error *err) DF_CHECK;
+
+#endif
