@@ -22,12 +22,12 @@ void probe_init(engine_probe *p, df_model *m, df_draft *d, bool all_layers, df_k
   *p = (engine_probe){.kv = kv};
   assert_true(c->n_layers <= DF_LIMIT_TAPS && !(all_layers && d));
   for (uint32_t i = 0; i < c->n_layers; i++) every[i] = i;
-  must(df_pages_init(&p->pages, (max_positions + DF_KV_PAGE - 1) / DF_KV_PAGE, &err), &err);
-  must(df_kv_seq_init(&p->seq, max_positions, &err), &err);
+  must(df_pages_init(&p->pages, DF_KV_PAGE, max_positions, &err), &err);
+  must(df_kv_seq_init(&p->seq, DF_KV_PAGE, max_positions, &err), &err);
   df_attn *attn = NULL;
   must(df_backends_create(&sp, &shape, &attn, &err), &err);
   const df_target_params tp = {.max_seqs = 1, .max_rows = PROBE_ROWS, .max_out = PROBE_ROWS, .max_positions = max_positions,
-                               .n_pages = p->pages.n_pages, .kv = kv, .graphs = true, .attn = attn,
+                               .pages = &p->pages, .kv = kv, .graphs = true, .attn = attn,
                                .taps = all_layers ? every : d ? d->cfg.taps : NULL,
                                .n_taps = all_layers ? c->n_layers : d ? d->cfg.n_taps : 0};
   must(df_target_init(&p->target, m, &tp, &err), &err);
