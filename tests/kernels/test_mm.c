@@ -1,10 +1,12 @@
 /* Matmul kernels: every tier has the bits of ref, ref is right, rows do not influence each other, nothing outside
  * the arguments is touched. */
-#include <cmocka.h>
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
 
 #include <math.h>
 #include <string.h>

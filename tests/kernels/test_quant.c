@@ -1,9 +1,11 @@
 /* Decoding of file blocks, half conversions, and the packed forms' exactness. */
-#include <cmocka.h>
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
 
 #include <jansson.h>
 #include <math.h>
