@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "cli/cli_attention.h"
 #include "cli/cli_text.h"
 #include "cli/interrupt.h"
 #include "cli/known.h"
@@ -47,7 +48,7 @@ static df_status check_options(const df_opts *o, df_error *err) {
   if (strcasecmp(df_opt_text(o, OPT_CACHE_TYPE_K, "f16"), df_opt_text(o, OPT_CACHE_TYPE_V, "f16")) != 0 &&
       df_opt_given(o, OPT_CACHE_TYPE_K) && df_opt_given(o, OPT_CACHE_TYPE_V))
     return DF_FAIL(err, DF_ERR_ARGUMENT, "keys and values share one type: give -ctk and -ctv the same");
-  return DF_OK;
+  return df_attention_opts_check(o, err);
 }
 
 static df_status open_both(df_loaded *l, df_cli *cli, bool with_draft, df_error *err) {
@@ -77,13 +78,6 @@ static df_status open_both(df_loaded *l, df_cli *cli, bool with_draft, df_error 
   return DF_OK;
 }
 
-/* Drafted tokens from either option, -1 = the draft's default. */
-static int32_t draft_max(const df_opts *o) {
-  if (df_opt_given(o, OPT_SPEC_DRAFT_N_MAX)) return (int32_t)df_opt_int(o, OPT_SPEC_DRAFT_N_MAX, 0);
-  if (df_opt_given(o, OPT_SPEC_WIDTH)) return (int32_t)df_opt_int(o, OPT_SPEC_WIDTH, 1) - 1;
-  return -1;
-}
-
 df_status df_loaded_open(df_loaded *l, df_cli *cli, bool with_draft, df_error *err) {
   const df_opts *o = &cli->opts;
   *l = (df_loaded){.width = 1};
@@ -95,7 +89,7 @@ df_status df_loaded_open(df_loaded *l, df_cli *cli, bool with_draft, df_error *e
     return st;
   }
   if (l->draft) {
-    int32_t n = draft_max(o);
+    int32_t n = df_draft_max_from_opts(o);
     l->width_given = n >= 0;
     l->width = n >= 0 ? (uint32_t)n + 1 : l->draft_info.block_size;
   }
@@ -104,19 +98,10 @@ df_status df_loaded_open(df_loaded *l, df_cli *cli, bool with_draft, df_error *e
 
 df_status df_loaded_session(df_loaded *l, df_cli *cli, bool draft, df_error *err) {
   const df_opts *o = &cli->opts;
-  df_session_params sp = df_session_params_default();
-  sp.n_ctx = (uint32_t)df_opt_int(o, OPT_CTX_SIZE, 0);
-  sp.kv_f32 = strcasecmp(df_opt_text(o, OPT_CACHE_TYPE_K, df_opt_text(o, OPT_CACHE_TYPE_V, "f16")), "f32") == 0;
-  if (draft && l->draft) sp.spec_draft_max = draft_max(o);
-  sp.no_graph = !df_opt_on(o, OPT_GRAPH, true);
-  sp.attention_backend = df_opt_text(o, OPT_ATTENTION_BACKEND, NULL);
-  sp.prefill_attention_backend = df_opt_text(o, OPT_PREFILL_ATTENTION_BACKEND, NULL);
-  sp.decode_attention_backend = df_opt_text(o, OPT_DECODE_ATTENTION_BACKEND, NULL);
-  sp.verify_attention_backend = df_opt_text(o, OPT_VERIFY_ATTENTION_BACKEND, NULL);
-  if (df_opt_given(o, OPT_SPECULATIVE_ATTENTION_MODE))
-    sp.speculative_attention_mode =
-        strcasecmp(o->v[OPT_SPECULATIVE_ATTENTION_MODE].text, "decode") == 0 ? "decode" : "prefill";
-  sp.two_batch_overlap = df_opt_on(o, OPT_TWO_BATCH_OVERLAP, false);
+  df_session_params sp;
+  uint32_t sizes[DF_BATCH_SIZES_MAX];
+  DF_TRY(df_session_params_from_opts(o, &sp, sizes, err));
+  if (!draft || !l->draft) sp.spec_draft_max = -1;
   return df_session_create(l->model, draft ? l->draft : NULL, &sp, &l->session, err);
 }
 

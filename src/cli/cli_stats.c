@@ -39,8 +39,10 @@ void df_stats_bars(FILE *out, const df_stats *st, unsigned columns, const char *
     df_bar_format(bar, sizeof bar, share, width);
     fprintf(out, "  slot %2u %5.1f %% %s%s%s\n", j + 1, share * 100, bar_on, bar, bar_off);
   }
-  if (drafted > last + 1) fprintf(out, "  slots %u to %u: none\n", last + 1, drafted);
-  else if (drafted > last) fprintf(out, "  slot %2u   0.0 %%\n", drafted);
+  if (drafted > last + 1)
+    fprintf(out, "  slots %u to %u: none\n", last + 1, drafted);
+  else if (drafted > last)
+    fprintf(out, "  slot %2u   0.0 %%\n", drafted);
 }
 
 void df_stats_print(FILE *out, const df_term *t, const df_stats *st, df_finish finish, const char *note) {

@@ -157,7 +157,6 @@ df_status df_draft_resolve(const df_opts *o, const char *name, char **out, df_er
   }
   if (*out) return DF_OK;
   df_status st = DF_FAIL(err, DF_ERR_IO, "could not find draft \"%s\": no such file, folder or known name", name);
-  df_error_hint(err,
-                "drafts by name are looked for in models/, share/dflash/models near the program and the cache");
+  df_error_hint(err, "drafts by name are looked for in models/, share/dflash/models near the program and the cache");
   return st;
 }

@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/edit.h"
 #include "base/error.h"
 
 /* Order of the table = order in help and manual. */
@@ -56,7 +57,12 @@ typedef enum df_opt_id {
   OPT_VERIFY_ATTENTION_BACKEND,
   OPT_SPECULATIVE_ATTENTION_MODE,
   OPT_GRAPH,
+  OPT_GRAPH_BS,
+  OPT_GRAPH_MEMORY,
+  OPT_PAGE_SIZE,
   OPT_TWO_BATCH_OVERLAP,
+  OPT_MATRIX,
+  OPT_LOGITS,
   OPT_DECODE,
   OPT_PIECES,
   OPT_FULL,
@@ -154,8 +160,6 @@ int df_opt_find(const char *spelling, size_t len, bool *negated);
 const char *df_opt_suggest(const char *spelling, size_t len, uint32_t verbs);
 /* Advice for a flag of another engine that we do not have, or NULL. `spelling` without "=value". */
 const char *df_opt_foreign(const char *spelling, size_t len);
-/* Levenshtein distance with transpositions of neighbours, bounded: returns limit + 1 when larger. */
-unsigned df_edit_distance(const char *a, size_t na, const char *b, size_t nb, unsigned limit);
 
 /* Writes "DF_CTX_SIZE" for "ctx-size"; cap > strlen(name) + 3. */
 void df_opt_env_name(const df_opt *opt, char *out, size_t cap);

@@ -45,8 +45,11 @@ const char *df_term_out(const df_term *t, df_style s) { return t->colour_out ? s
 const char *df_term_err(const df_term *t, df_style s) { return t->colour_err ? style_codes[s] : ""; }
 
 unsigned df_term_columns(int fd) {
-  struct winsize w;
-  if (ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_col > 0) return w.ws_col;
+  const int fds[] = {fd, STDERR_FILENO, STDIN_FILENO}; /* output into a pager: the terminal is still on the others */
+  for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+    struct winsize w;
+    if (ioctl(fds[i], TIOCGWINSZ, &w) == 0 && w.ws_col > 0) return w.ws_col;
+  }
   const char *env = getenv("COLUMNS");
   long n = env ? strtol(env, NULL, 10) : 0;
   return n >= 10 && n <= 1000 ? (unsigned)n : 80;

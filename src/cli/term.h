@@ -42,7 +42,7 @@ void df_term_init(df_term *t, const char *color_option);
 const char *df_term_out(const df_term *t, df_style s);
 const char *df_term_err(const df_term *t, df_style s);
 
-/* Columns of the terminal behind `fd`; 80 when unknown. COLUMNS is honoured. */
+/* Columns of the terminal behind `fd`, else behind standard error or input, else COLUMNS, else 80. */
 unsigned df_term_columns(int fd);
 
 /* Writes the reset sequence to the streams that may be coloured; safe in a signal handler. */

@@ -39,6 +39,21 @@ const df_verb df_verbs[] = {
      "are resumed, checksums are verified, and a file appears in the cache only when it is complete. --list shows the "
      "known names and what is cached.",
      df_verb_pull},
+    {DF_VERB_CHECK, "check", "", 0, false, "Prove that drafting and every backend give the same text",
+     "Runs prompts with the draft under every combination of attention backends, verify routing, recorded programs, "
+     "block "
+     "widths, batch mixes, cached prefixes and threads, and compares the tokens (with --logits, every bit of the "
+     "logits) "
+     "with plain decoding. --matrix full adds the reference backend, page sizes, overlap and more widths and mixes; it "
+     "takes hours. The exit status is 1 when anything differs.",
+     df_verb_check},
+    {DF_VERB_DOCTOR, "doctor", "", 0, false, "Show what a configuration would do, without running it",
+     "Takes the options of run and shows who computes attention in each phase, the verify-mask decision and its "
+     "reason, "
+     "which programs are recorded, what the backends can do, the processor, the memory plan and whether the draft "
+     "fits. "
+     "Everything that would be refused is listed, and the exit status is 1 then.",
+     df_verb_doctor},
     {DF_VERB_VERSION, "version", "", 0, false, "Show the version and how it was built",
      "Prints version, compiler and kernels. --cpu-info describes the processor.", df_verb_version},
     {DF_VERB_HELP, "help", "[VERB]", 1, false, "Show help", "Shows this overview or the options of one verb.",
@@ -77,6 +92,10 @@ int df_cli_report(const df_cli *cli, const df_error *err) {
 static void log_line(void *user, int level, const char *line) {
   static const char *const names[] = {"error", "warning", "info", "debug"};
   const df_term *t = user;
+  if (level == 2) { /* what a user should know without asking: few, and worded for people */
+    fprintf(stderr, "%snote:%s %s\n", df_term_err(t, DF_STYLE_BOLD), df_term_err(t, DF_STYLE_RESET), line);
+    return;
+  }
   fprintf(stderr, "%s[%s]%s %s\n",
           df_term_err(t, level == 0   ? DF_STYLE_RED
                          : level == 1 ? DF_STYLE_YELLOW
@@ -87,12 +106,12 @@ static void log_line(void *user, int level, const char *line) {
 static int log_level(const df_opts *o) {
   static const char *const names[] = {"error", "warn", "info", "debug"};
   if (df_opt_on(o, OPT_VERBOSE, false)) return 3;
-  const char *text = df_opt_text(o, OPT_LOG, "warn");
+  const char *text = df_opt_text(o, OPT_LOG, "info");
   if (text[0] >= '0' && text[0] <= '3') return text[0] - '0';
   for (int i = 0; i < 4; i++) {
     if ((text[0] | 0x20) == names[i][0]) return i;
   }
-  return 1;
+  return 2;
 }
 
 /* What was typed in place of a verb: a flag that the overview knows, or a mistake. */

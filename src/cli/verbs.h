@@ -21,7 +21,9 @@ enum {
   DF_VERB_VERSION = 1 << 7,
   DF_VERB_HELP = 1 << 8,
   DF_VERB_COMPLETION = 1 << 9,
-  DF_VERB_MAN = 1 << 10
+  DF_VERB_MAN = 1 << 10,
+  DF_VERB_CHECK = 1 << 11,
+  DF_VERB_DOCTOR = 1 << 12
 };
 
 enum { DF_EXIT_OK = 0, DF_EXIT_FAILURE = 1, DF_EXIT_USAGE = 2, DF_EXIT_INTERRUPTED = 130 };
@@ -65,5 +67,7 @@ int df_verb_version(df_cli *cli);
 int df_verb_help(df_cli *cli);
 int df_verb_completion(df_cli *cli);
 int df_verb_man(df_cli *cli);
+int df_verb_check(df_cli *cli);
+int df_verb_doctor(df_cli *cli);
 
 #endif
