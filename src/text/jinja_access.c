@@ -15,8 +15,12 @@ static uint8_t undef_kind(df_jv obj) {
 }
 
 df_status df_jx_undefined(df_jctx *c, df_jv v) {
-  static const char *const of[] = {"", "the map has no \"", "the list has no element \"", "the string has no attribute \"",
-                                   "none has no attribute \"", "the value has no attribute \""};
+  static const char *const of[] = {"",
+                                   "the map has no \"",
+                                   "the list has no element \"",
+                                   "the string has no attribute \"",
+                                   "none has no attribute \"",
+                                   "the value has no attribute \""};
   const char *name = v.u.s ? v.u.s->data : "value";
   if (v.aux == JU_UNSAFE) return JX_FAIL(c, "access to \"%s\" is not allowed", name);
   if (v.aux == JU_NAME) return JX_FAIL(c, "\"%s\" is undefined", name);
@@ -63,7 +67,7 @@ df_status df_jx_attr(df_jctx *c, df_jv obj, const df_jstr *name, df_jv *out) {
 
 static df_status char_at(df_jctx *c, const df_jstr *s, size_t i, df_jv *out) {
   size_t at = df_jstr_offset(s, i), used;
-  if (s->ncp != s->len) DF_TRY(df_jx_bytes(c, at));
+  if (s->ncp != s->len) DF_TRY(df_jx_bytes(c, at * 4));
   (void)df_jutf8_get(s->data + at, s->len - at, &used);
   return df_jx_str(c, s->data + at, used, out);
 }
@@ -99,7 +103,8 @@ df_status df_jx_path(df_jctx *c, df_jv obj, df_jv key, df_jv *out) {
   for (size_t i = 0; i <= path->len;) {
     size_t end = i;
     bool digits = true, over;
-    for (; end < path->len && path->data[end] != '.'; end++) digits = digits && path->data[end] >= '0' && path->data[end] <= '9';
+    for (; end < path->len && path->data[end] != '.'; end++)
+      digits = digits && path->data[end] >= '0' && path->data[end] <= '9';
     df_jv part;
     int64_t index;
     if (digits && end > i && df_jnumber_int(path->data + i, end - i, 10, &index, &over)) part = df_jv_int(index);
@@ -148,13 +153,13 @@ static df_status slice_of(df_jctx *c, int64_t n, df_jv lo, df_jv hi, df_jv step,
 
 static df_status slice_str(df_jctx *c, const df_jstr *s, slice sl, df_jv *out) {
   df_jbuf b;
-  DF_TRY(df_jx_bytes(c, s->len));
+  DF_TRY(df_jx_bytes(c, s->ncp == s->len ? 0 : (uint64_t)s->len * 4));
   if (sl.step == 1) {
     size_t from = df_jstr_offset(s, (size_t)sl.start), to = df_jstr_offset(s, (size_t)(sl.start + sl.count));
     return df_jx_str(c, s->data + from, to - from, out);
   }
   df_jbuf_init(&b, &c->arena);
-  DF_TRY(df_jx_step(c, (uint64_t)sl.count / 16));
+  DF_TRY(df_jx_chars(c, s->len));
   size_t at = sl.count ? df_jstr_offset(s, (size_t)sl.start) : 0, used;
   for (int64_t k = 0; k < sl.count; k++) {
     (void)df_jutf8_get(s->data + at, s->len - at, &used);
@@ -195,7 +200,7 @@ df_status df_jx_slice(df_jctx *c, df_jv obj, df_jv lo, df_jv hi, df_jv step, df_
 
 static df_status chars_of(df_jctx *c, const df_jstr *s, df_jv **items, uint32_t *n) {
   df_jv *v;
-  DF_TRY(df_jx_items(c, (uint64_t)s->ncp * 4));
+  DF_TRY(df_jx_chars(c, (uint64_t)s->ncp * 2));
   DF_TRY(df_jarena_get(&c->arena, s->ncp * sizeof *v, &v, c->err));
   size_t at = 0, used;
   for (uint32_t i = 0; i < s->ncp; i++, at += used) {

@@ -18,12 +18,14 @@ df_status df_jx_step(df_jctx *c, uint64_t n) {
 
 df_status df_jx_bytes(df_jctx *c, uint64_t n) { return df_jx_step(c, n / JINJA_STEP_BYTES); }
 
+df_status df_jx_chars(df_jctx *c, uint64_t n) { return df_jx_step(c, n / JINJA_STEP_CHARS); }
+
 df_status df_jx_items(df_jctx *c, uint64_t n) { return df_jx_step(c, n / JINJA_STEP_ITEMS); }
 
 const char *df_jx_type(df_jv v) {
-  static const char *const names[] = {"missing value", "undefined value", "none", "boolean", "integer", "float", "integer",
-                                      "string", "list", "map", "namespace", "loop", "macro", "method", "function",
-                                      "object"};
+  static const char *const names[] = {"missing value", "undefined value", "none",     "boolean", "integer",   "float",
+                                      "integer",       "string",          "list",     "map",     "namespace", "loop",
+                                      "macro",         "method",          "function", "object"};
   static const char *const kinds[] = {"list", "tuple", "range", "iterator", "keys view", "values view", "items view"};
   return v.t == JT_LIST ? kinds[v.u.l->kind] : names[v.t];
 }
@@ -71,7 +73,8 @@ static df_status push_kw(df_jctx *c, df_jargs *a, uint32_t *cap, const df_jstr *
   DF_TRY(df_jx_step(c, 1 + a->nkw / 16));
   if (a->nkw == *cap) {
     uint32_t now = *cap ? *cap * 2 : 4;
-    DF_TRY(df_jarena_grow(&c->arena, &a->kw, a->nkw * sizeof *a->kw, *cap * sizeof *a->kw, now * sizeof *a->kw, c->err));
+    DF_TRY(
+        df_jarena_grow(&c->arena, &a->kw, a->nkw * sizeof *a->kw, *cap * sizeof *a->kw, now * sizeof *a->kw, c->err));
     *cap = now;
   }
   a->kw[a->nkw++] = (df_jkw){.name = name, .v = v};

@@ -92,6 +92,7 @@ enum { JARGS_MAX = 6 }; /* named parameters of one filter, test or method */
 /* Uses up n steps. DF_ERR_LIMIT. */
 df_status df_jx_step(df_jctx *c, uint64_t n) DF_CHECK;
 df_status df_jx_bytes(df_jctx *c, uint64_t n) DF_CHECK; /* the steps of n bytes read or written */
+df_status df_jx_chars(df_jctx *c, uint64_t n) DF_CHECK; /* the steps of n characters looked at one by one */
 df_status df_jx_items(df_jctx *c, uint64_t n) DF_CHECK; /* the steps of n elements */
 /* Name of the type of a value for messages: "string", "list", ... */
 const char *df_jx_type(df_jv v);
@@ -100,7 +101,8 @@ df_status df_jx_undefined(df_jctx *c, df_jv v);
 df_status df_jx_str(df_jctx *c, const char *p, size_t n, df_jv *out) DF_CHECK;
 
 /* Binds arguments to the comma-separated parameter names; missing ones become JT_UNSET. */
-df_status df_jx_bind(df_jctx *c, const char *what, const char *params, const df_jargs *args, df_jv out[JARGS_MAX]) DF_CHECK;
+df_status df_jx_bind(df_jctx *c, const char *what, const char *params, const df_jargs *args,
+                     df_jv out[JARGS_MAX]) DF_CHECK;
 
 /* ---- jinja_eval.c, jinja_exec.c, jinja_call.c ---- */
 
@@ -174,9 +176,11 @@ df_status df_jx_strip(df_jctx *c, const df_jstr *s, const df_jstr *chars, int si
 typedef enum df_jcase { JCASE_UPPER, JCASE_LOWER, JCASE_TITLE, JCASE_CAPITAL, JCASE_SWAP, JCASE_TITLE_WORDS } df_jcase;
 df_status df_jx_case(df_jctx *c, const df_jstr *s, df_jcase how, df_jv *out) DF_CHECK;
 /* count < 0: all. */
-df_status df_jx_replace(df_jctx *c, const df_jstr *s, const df_jstr *from, const df_jstr *to, int64_t count, df_jv *out) DF_CHECK;
+df_status df_jx_replace(df_jctx *c, const df_jstr *s, const df_jstr *from, const df_jstr *to, int64_t count,
+                        df_jv *out) DF_CHECK;
 /* sep NULL: runs of white space. max < 0: no limit. */
-df_status df_jx_split(df_jctx *c, const df_jstr *s, const df_jstr *sep, int64_t max, bool from_right, df_jv *out) DF_CHECK;
+df_status df_jx_split(df_jctx *c, const df_jstr *s, const df_jstr *sep, int64_t max, bool from_right,
+                      df_jv *out) DF_CHECK;
 df_status df_jx_splitlines(df_jctx *c, const df_jstr *s, bool keep_ends, df_jlist **out) DF_CHECK;
 /* Byte offset of needle in s[from …], SIZE_MAX without. */
 size_t df_jx_find(const df_jstr *s, size_t from, const df_jstr *needle);

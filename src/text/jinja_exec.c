@@ -37,7 +37,8 @@ df_status df_jx_set_var(df_jctx *c, df_jscope *s, const df_jstr *name, df_jv v) 
     }
   if (s->n == s->cap) {
     uint32_t cap = s->cap ? s->cap * 2 : 4;
-    DF_TRY(df_jarena_grow(&c->arena, &s->vars, s->n * sizeof *s->vars, s->cap * sizeof *s->vars, cap * sizeof *s->vars, c->err));
+    DF_TRY(df_jarena_grow(&c->arena, &s->vars, s->n * sizeof *s->vars, s->cap * sizeof *s->vars, cap * sizeof *s->vars,
+                          c->err));
     s->cap = cap;
   }
   s->vars[s->n++] = (df_jvar){.name = name, .v = v};

@@ -174,7 +174,8 @@ static df_status parse_arg(df_jparser *p, df_jnode *arg, int *stage) {
   static const int order[] = {[JARG_POS] = 0, [JARG_KEYWORD] = 1, [JARG_STAR] = 2, [JARG_STAR2] = 3};
   int mine = order[arg->op];
   /* Positional, keyword, one *list, one **map; keywords may also stand behind *list. */
-  if (mine < *stage && !(arg->op == JARG_KEYWORD && *stage == 2)) return df_jparse_fail(p, "invalid order of call arguments");
+  if (mine < *stage && !(arg->op == JARG_KEYWORD && *stage == 2))
+    return df_jparse_fail(p, "invalid order of call arguments");
   if (mine == *stage && mine >= 2) return df_jparse_fail(p, "invalid order of call arguments");
   if (mine > *stage) *stage = mine;
   return df_jparse_expr(p, true, &arg->a);

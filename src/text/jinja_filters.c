@@ -65,7 +65,7 @@ FILTER(f_escape) {
   const df_jstr *s;
   df_jbuf b;
   DF_TRY(df_jx_to_str(c, in, &s));
-  DF_TRY(df_jx_bytes(c, (uint64_t)s->len * 4));
+  DF_TRY(df_jx_chars(c, s->len));
   df_jbuf_init(&b, &c->arena);
   for (size_t i = 0; i < s->len; i++) {
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
@@ -92,7 +92,7 @@ FILTER(f_wordcount) {
   int64_t n = 0;
   bool inside = false;
   DF_TRY(df_jx_to_str(c, in, &s));
-  DF_TRY(df_jx_bytes(c, s->len));
+  DF_TRY(df_jx_chars(c, s->len));
   for (size_t i = 0; i < s->len; i++) {
     unsigned char ch = (unsigned char)s->data[i];
     bool word = ch >= 0x80 || ch == '_' || (ch >= '0' && ch <= '9') || ((ch | 0x20) >= 'a' && (ch | 0x20) <= 'z');
@@ -209,7 +209,8 @@ static bool parse_int(df_jctx *c, const df_jstr *s, int64_t base, int64_t *v, bo
 
 static df_status int_of_float(df_jctx *c, double f, df_jv *out) {
   if (isnan(f)) return JX_FAIL(c, "not a number cannot be an integer");
-  if (!(f >= -9223372036854775808.0 && f < 9223372036854775808.0)) return JX_FAIL(c, "the integer does not fit 64 bits");
+  if (!(f >= -9223372036854775808.0 && f < 9223372036854775808.0))
+    return JX_FAIL(c, "the integer does not fit 64 bits");
   *out = df_jv_int((int64_t)f);
   return DF_OK;
 }

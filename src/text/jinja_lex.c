@@ -22,8 +22,8 @@ typedef struct lexer {
 #define LEX_FAIL(x, ...) lex_fail((x), __VA_ARGS__)
 
 static df_status lex_fail(lexer *x, const char *what, const char *arg, size_t arg_len) {
-  return DF_FAIL(x->err, DF_ERR_FORMAT, "could not render the chat template: line %u: %s%.*s", x->line, what, (int)arg_len,
-                 arg);
+  return DF_FAIL(x->err, DF_ERR_FORMAT, "could not render the chat template: line %u: %s%.*s", x->line, what,
+                 (int)arg_len, arg);
 }
 
 const char *df_jtok_name(uint32_t type) {

@@ -27,10 +27,12 @@
 #define JINJA_MAX_VALUE_DEPTH 200
 
 /* Evaluation steps: one per expression node, statement and loop turn, plus one per JINJA_STEP_BYTES bytes that a
- * string operation reads or writes and one per JINJA_STEP_ITEMS list elements copied. A million steps take a few
- * hundred milliseconds at most; a conversation of a thousand messages needs about fifty thousand. */
+ * string operation reads or writes, one per JINJA_STEP_CHARS characters that it decodes one by one, and one per
+ * JINJA_STEP_ITEMS list elements copied. A million steps take well below a second; a conversation of a thousand
+ * messages needs about fifty thousand. */
 #define JINJA_MAX_STEPS ((uint64_t)1000000)
 #define JINJA_STEP_BYTES 256
+#define JINJA_STEP_CHARS 16
 #define JINJA_STEP_ITEMS 16
 
 /* Rendered text. As long as the context may be. */

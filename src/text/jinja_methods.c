@@ -74,7 +74,8 @@ static bool has_affix(const char *p, size_t n, const df_jstr *x, bool end) {
 }
 
 /* Bytes [*a, *b) of s selected by two optional code point bounds, as a slice; false when they cross. */
-static df_status window(df_jctx *c, const df_jstr *s, const df_jv *lo, const df_jv *hi, size_t *a, size_t *b, bool *ok) {
+static df_status window(df_jctx *c, const df_jstr *s, const df_jv *lo, const df_jv *hi, size_t *a, size_t *b,
+                        bool *ok) {
   int64_t n = s->ncp, i, j;
   DF_TRY(df_jfilter_int(c, *lo, "start", 0, &i));
   DF_TRY(df_jfilter_int(c, *hi, "end", n, &j));
@@ -84,7 +85,7 @@ static df_status window(df_jctx *c, const df_jstr *s, const df_jv *lo, const df_
   *ok = i <= j;
   *a = *ok ? df_jstr_offset(s, (size_t)i) : 0;
   *b = *ok ? df_jstr_offset(s, (size_t)j) : 0;
-  return df_jx_bytes(c, s->ncp == s->len ? 0 : s->len);
+  return df_jx_bytes(c, s->ncp == s->len ? 0 : (uint64_t)s->len * 4);
 }
 
 METHOD(str_affix) {
@@ -136,7 +137,8 @@ METHOD(str_find) {
   bool ok;
   DF_TRY(need_str(c, arg[0], &x));
   DF_TRY(window(c, s, &arg[1], &arg[2], &a, &b, &ok));
-  DF_TRY(df_jx_bytes(c, (uint64_t)s->len * (how & 1 ? 1 + x->len / 16 : 1)));
+  DF_TRY(df_jx_bytes(c, (uint64_t)s->len * 4));
+  if (how & 1) DF_TRY(df_jx_chars(c, (uint64_t)s->len * (1 + x->len / 16)));
   if (ok) at = how & 1 ? find_last(s, a, b, x) : df_jx_find(s, a, x);
   if (at != SIZE_MAX && at + x->len > b) at = SIZE_MAX;
   if (at == SIZE_MAX && (how & 2)) return JX_FAIL(c, "substring not found");
@@ -152,7 +154,7 @@ METHOD(str_count) {
   int64_t n = 0;
   DF_TRY(need_str(c, arg[0], &x));
   DF_TRY(window(c, s, &arg[1], &arg[2], &a, &b, &ok));
-  DF_TRY(df_jx_bytes(c, (uint64_t)s->len * 8));
+  DF_TRY(df_jx_chars(c, s->len));
   if (ok && x->len == 0) n = cp_index(s, b) - cp_index(s, a) + 1;
   while (ok && x->len) {
     size_t hit = df_jx_find(s, a, x);
@@ -201,7 +203,7 @@ METHOD(str_is) {
   (void)args, (void)arg;
   const df_jstr *s = self.u.s;
   bool yes = s->len > 0 || how == IS_ASCII;
-  DF_TRY(df_jx_bytes(c, (uint64_t)s->len * 4));
+  DF_TRY(df_jx_chars(c, s->len));
   for (size_t i = 0, used = 1; i < s->len && yes; i += used)
     yes = is_of(df_jutf8_get(s->data + i, s->len - i, &used), how) && used;
   *out = df_jv_bool(yes);
@@ -213,7 +215,7 @@ METHOD(str_is_case) {
   (void)args, (void)arg;
   const df_jstr *s = self.u.s;
   bool any = false, other = false;
-  DF_TRY(df_jx_bytes(c, (uint64_t)s->len * 4));
+  DF_TRY(df_jx_chars(c, s->len));
   for (size_t i = 0, used; i < s->len; i += used) {
     uint32_t cp = df_jutf8_get(s->data + i, s->len - i, &used);
     if (used == 0) break;
@@ -257,7 +259,7 @@ METHOD(str_partition) {
   df_jlist *l;
   DF_TRY(need_str(c, arg[0], &x));
   if (x->len == 0) return JX_FAIL(c, "the separator to split at is empty");
-  DF_TRY(df_jx_bytes(c, (uint64_t)s->len * (1 + x->len / 16)));
+  DF_TRY(df_jx_chars(c, (uint64_t)s->len * (1 + x->len / 16)));
   size_t at = how ? find_last(s, 0, s->len, x) : df_jx_find(s, 0, x);
   size_t cut[4] = {0, at, at + x->len, s->len};
   if (at == SIZE_MAX) cut[1] = cut[2] = how ? 0 : s->len;
@@ -393,7 +395,8 @@ static const method methods[] = {
 /* Methods that change their object: known, and refused. */
 static bool mutates(df_jv obj, const df_jstr *name) {
   static const char *const of_map[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
-  static const char *const of_list[] = {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort", NULL};
+  static const char *const of_list[] = {"append", "clear",   "extend", "insert", "pop",
+                                        "remove", "reverse", "sort",   NULL};
   const char *const *n = obj.t == JT_MAP ? of_map : of_list;
   if (obj.t == JT_LIST && obj.u.l->kind != JK_LIST) return false;
   for (; *n; n++)

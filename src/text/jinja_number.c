@@ -53,7 +53,10 @@ size_t df_jnumber_repr(double f, char out[JNUMBER_MAX]) {
   }
   /* t is [-]d[.ddd]e[+-]xx */
   char *e = memchr(t, 'e', n), digits[24];
-  int exp = e ? atoi(e + 1) : 0, nd = 0;
+  int64_t exponent = 0;
+  bool over;
+  if (e) (void)df_jnumber_int(e + 1, n - (size_t)(e + 1 - t), 10, &exponent, &over);
+  int exp = (int)exponent, nd = 0;
   for (char *c = t; e && c < e; c++)
     if (*c >= '0' && *c <= '9') digits[nd++] = *c;
   while (nd > 1 && digits[nd - 1] == '0') nd--;

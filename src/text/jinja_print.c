@@ -48,7 +48,7 @@ static df_status repr_cp(df_jctx *c, uint32_t cp, char quote, df_jbuf *b) {
 
 static df_status repr_str(df_jctx *c, const df_jstr *s, df_jbuf *b) {
   char quote = memchr(s->data, '\'', s->len) && !memchr(s->data, '"', s->len) ? '"' : '\'';
-  DF_TRY(df_jx_bytes(c, (uint64_t)s->len * 4));
+  DF_TRY(df_jx_chars(c, s->len));
   DF_TRY(df_jbuf_put(b, &quote, 1, c->err));
   for (size_t i = 0, used; i < s->len; i += used) {
     uint32_t cp = df_jutf8_get(s->data + i, s->len - i, &used);
@@ -175,7 +175,7 @@ static bool json_plain(unsigned char ch, bool ascii) {
 }
 
 static df_status json_str(df_jctx *c, const char *p, size_t n, const df_jdump *how, df_jbuf *b) {
-  DF_TRY(df_jx_bytes(c, n));
+  DF_TRY(df_jx_bytes(c, (uint64_t)n * 4));
   DF_TRY(df_jbuf_puts(b, "\"", c->err));
   for (size_t i = 0; i < n;) {
     size_t run = i, used;

@@ -32,7 +32,7 @@ df_status df_jx_strip(df_jctx *c, const df_jstr *s, const df_jstr *chars, int si
     if (!strips(chars, s->data + i, b - i)) break;
     b = i;
   }
-  DF_TRY(df_jx_bytes(c, (s->len - (b - a)) * (chars ? 1 + (uint64_t)chars->len / 16 : 1)));
+  DF_TRY(df_jx_chars(c, (s->len - (b - a)) * (chars ? 1 + (uint64_t)chars->len / 16 : 1)));
   if (a == 0 && b == s->len) {
     *out = df_jv_str(s);
     return DF_OK;
@@ -108,7 +108,7 @@ static bool title_border(uint32_t cp) {
 df_status df_jx_case(df_jctx *c, const df_jstr *s, df_jcase how, df_jv *out) {
   df_jbuf b;
   df_jbuf_init(&b, &c->arena);
-  DF_TRY(df_jx_bytes(c, (uint64_t)s->len * 4));
+  DF_TRY(df_jx_chars(c, s->len));
   uint32_t prev = 0;
   for (size_t i = 0, used; i < s->len; i += used) {
     uint32_t cp = df_jutf8_get(s->data + i, s->len - i, &used);
@@ -125,11 +125,12 @@ df_status df_jx_case(df_jctx *c, const df_jstr *s, df_jcase how, df_jv *out) {
 
 /* ---- replace and split ---- */
 
-df_status df_jx_replace(df_jctx *c, const df_jstr *s, const df_jstr *from, const df_jstr *to, int64_t count, df_jv *out) {
+df_status df_jx_replace(df_jctx *c, const df_jstr *s, const df_jstr *from, const df_jstr *to, int64_t count,
+                        df_jv *out) {
   df_jbuf b;
   size_t at = 0;
   df_jbuf_init(&b, &c->arena);
-  DF_TRY(df_jx_bytes(c, s->len));
+  DF_TRY(df_jx_bytes(c, (uint64_t)s->len * 4));
   for (; count != 0; count -= count > 0) {
     size_t hit = df_jx_find(s, at, from), used = from->len;
     if (hit == SIZE_MAX || (from->len == 0 && at > s->len)) break;
@@ -239,10 +240,11 @@ df_status df_jx_split(df_jctx *c, const df_jstr *s, const df_jstr *sep, int64_t 
   DF_TRY(df_jlist_new(&c->arena, 0, JK_LIST, &l, c->err));
   *out = df_jv_list(l);
   if (sep && sep->len == 0) return JX_FAIL(c, "the separator to split at is empty");
-  DF_TRY(df_jx_bytes(c, s->len));
+  if (!sep) DF_TRY(df_jx_chars(c, s->len));
+  else DF_TRY(df_jx_bytes(c, (uint64_t)s->len * 4));
   if (from_right && max >= 0) {
     /* memcmp at every place: separators are short, long ones pay for their length */
-    if (sep) DF_TRY(df_jx_bytes(c, (uint64_t)s->len * (sep->len / 16)));
+    if (sep) DF_TRY(df_jx_chars(c, (uint64_t)s->len * (1 + sep->len / 16)));
     DF_TRY(sep ? rsplit_sep(c, s, sep, max, l) : rsplit_space(c, s, max, l));
     reverse(l);
     return DF_OK;
@@ -269,7 +271,7 @@ static size_t line_end(const df_jstr *s, size_t i) {
 df_status df_jx_splitlines(df_jctx *c, const df_jstr *s, bool keep_ends, df_jlist **out) {
   df_jlist *l;
   DF_TRY(df_jlist_new(&c->arena, 0, JK_LIST, &l, c->err));
-  DF_TRY(df_jx_bytes(c, s->len));
+  DF_TRY(df_jx_chars(c, s->len));
   size_t start = 0;
   for (size_t i = 0; i < s->len;) {
     size_t n = line_end(s, i);
@@ -295,7 +297,7 @@ df_status df_jx_pad(df_jctx *c, const df_jstr *s, int64_t width, char align, con
     return DF_FAIL(c->err, DF_ERR_LIMIT, "pads a string to %lld characters", (long long)width);
   int64_t total = width - s->ncp, left = align == '<' ? 0 : total;
   if (align == '^') left = total / 2 + (total & width & 1); /* as str.center places the odd one */
-  DF_TRY(df_jx_bytes(c, (uint64_t)width));
+  DF_TRY(df_jx_chars(c, (uint64_t)total));
   df_jbuf_init(&b, &c->arena);
   for (int64_t i = 0; i < left; i++) DF_TRY(df_jbuf_puts(&b, fill, c->err));
   DF_TRY(df_jbuf_put(&b, s->data, s->len, c->err));

@@ -5,8 +5,8 @@
 #include "text/jinja_eval.h"
 
 static const char *const days[] = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
-static const char *const months[] = {"January", "February", "March", "April", "May", "June", "July", "August", "September",
-                                     "October", "November", "December"};
+static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
+                                     "July",    "August",   "September", "October", "November", "December"};
 
 static int clock12(const struct tm *t) { return t->tm_hour % 12 ? t->tm_hour % 12 : 12; }
 

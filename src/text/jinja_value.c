@@ -75,7 +75,8 @@ static size_t count_cp(const char *p, size_t n) {
 }
 
 static df_status str_room(df_jarena *a, size_t n, df_jstr **out, df_error *err) {
-  if (n > UINT32_MAX / 2 || n > a->max) return DF_FAIL(err, DF_ERR_LIMIT, "needs more than %zu bytes of memory", a->max);
+  if (n > UINT32_MAX / 2 || n > a->max)
+    return DF_FAIL(err, DF_ERR_LIMIT, "needs more than %zu bytes of memory", a->max);
   return df_jarena_get(a, sizeof(df_jstr) + n + 1, out, err);
 }
 
@@ -355,7 +356,8 @@ uint32_t df_jutf8_get(const char *str, size_t n, size_t *used) {
     if ((p[i] & 0xC0) != 0x80) return 0;
     cp = cp << 6 | (p[i] & 0x3Fu);
   }
-  if ((len == 3 && cp < 0x800) || (len == 4 && cp < 0x10000) || cp > 0x10FFFF || (cp >= 0xD800 && cp < 0xE000)) return 0;
+  if ((len == 3 && cp < 0x800) || (len == 4 && cp < 0x10000) || cp > 0x10FFFF || (cp >= 0xD800 && cp < 0xE000))
+    return 0;
   *used = len;
   return cp;
 }

@@ -102,7 +102,9 @@ typedef struct df_jmap {
   uint32_t index_cap;
 } df_jmap;
 
-static inline df_jv df_jv_undef(const df_jstr *name, uint8_t how) { return (df_jv){.t = JT_UNDEF, .aux = how, .u.s = name}; }
+static inline df_jv df_jv_undef(const df_jstr *name, uint8_t how) {
+  return (df_jv){.t = JT_UNDEF, .aux = how, .u.s = name};
+}
 static inline df_jv df_jv_none(void) { return (df_jv){.t = JT_NONE}; }
 static inline df_jv df_jv_bool(bool b) { return (df_jv){.t = JT_BOOL, .u.b = b}; }
 static inline df_jv df_jv_int(int64_t i) { return (df_jv){.t = JT_INT, .u.i = i}; }
