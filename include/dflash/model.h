@@ -55,8 +55,13 @@ DF_API df_status df_model_open(const char *path, const df_model_params *params, 
 DF_API void df_model_close(df_model *m); /* NULL is fine */
 DF_API df_model_info df_model_get_info(const df_model *m);
 
+/* Values of draft_vocab besides a number. AUTO: 8,192 tokens, 16,384 for vocabularies above 65,536, all when the file has no
+ * rank table. */
+#define DF_DRAFT_VOCAB_FULL 0u
+#define DF_DRAFT_VOCAB_AUTO UINT32_MAX
+
 typedef struct df_draft_params {
-  uint32_t draft_vocab; /* draft only from this many most frequent tokens (needs a rank table in the file); 0 = all */
+  uint32_t draft_vocab; /* draft only from this many most frequent tokens (needs a rank table in the file); default AUTO */
 } df_draft_params;
 
 DF_API df_draft_params df_draft_params_default(void);

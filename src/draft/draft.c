@@ -8,7 +8,17 @@
 #include "draft/fit.h"
 #include "model/vocab.h"
 
-df_draft_params df_draft_params_default(void) { return (df_draft_params){0}; }
+df_draft_params df_draft_params_default(void) { return (df_draft_params){DF_DRAFT_VOCAB_AUTO}; }
+
+/* Head rows to draft from; 0 = all. Measured: fewer rows than these cost accept length, more cost time. */
+static uint32_t head_rows(const df_draft *d, uint32_t wanted) {
+  const uint32_t vocab = d->target->cfg.vocab;
+  if (wanted != DF_DRAFT_VOCAB_AUTO) return wanted < vocab ? wanted : 0;
+  const df_gguf *g = df_source_gguf(d->source);
+  if (!g || !df_gguf_has(g, "dflash.draft_token_rank")) return 0;
+  const uint32_t n = vocab > 65536 ? 16384 : 8192;
+  return n < vocab ? n : 0;
+}
 
 static df_status check_fit(df_draft *d, df_error *err) {
   const df_gguf *g = df_source_gguf(d->source);
@@ -101,7 +111,8 @@ static df_status open_into(df_draft *d, const char *path, const df_draft_params 
   DF_TRY(df_config_check_supported(&d->cfg, path, err));
   df_status s = check_fit(d, err);
   if (s == DF_OK) s = load_weights(d, err);
-  if (s == DF_OK && p->draft_vocab && p->draft_vocab < d->target->cfg.vocab) s = load_sub_head(d, p->draft_vocab, err);
+  const uint32_t rows = s == DF_OK ? head_rows(d, p->draft_vocab) : 0;
+  if (rows) s = load_sub_head(d, rows, err);
   if (s != DF_OK) df_error_prefix(err, "could not use draft \"%s\"", path);
   return s;
 }

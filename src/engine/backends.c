@@ -5,14 +5,13 @@
 #include "attention/hybrid.h"
 #include "attention/registry.h"
 #include "attention/tbo.h"
-#include "base/log.h"
 
 static const char *first_of(const char *a, const char *b, const char *c) { return a ? a : b ? b : c; }
 
-static df_status find(const char *name, bool tell, const df_attn_entry **out, df_error *err) {
+static df_status find(const char *name, const df_attn_entry **out, df_error *err) {
   bool alias;
   DF_TRY(df_attn_find(name, out, &alias, err));
-  if (alias && tell) df_log(DF_LOG_INFO, "attention backend \"%s\" is an alias of \"%s\" on this device", name, (*out)->name);
+  df_attn_alias_report(name);
   return DF_OK;
 }
 
@@ -42,7 +41,7 @@ static void free_leaves(df_attn **leaf, uint32_t n) {
   }
 }
 
-static df_status create_stack(const df_session_params *p, const df_attn_shape *shape, bool tell, df_attn **out, df_error *err) {
+static df_status create_stack(const df_session_params *p, const df_attn_shape *shape, df_attn **out, df_error *err) {
   const char *all = p->attention_backend ? p->attention_backend : "flash";
   const char *names[3] = {first_of(p->prefill_attention_backend, all, NULL), first_of(p->decode_attention_backend, all, NULL),
                           p->verify_attention_backend};
@@ -51,7 +50,7 @@ static df_status create_stack(const df_session_params *p, const df_attn_shape *s
   DF_TRY(verify_on_decode(p->speculative_attention_mode, &on_decode, err));
   const df_attn_entry *entry[3];
   df_attn *leaf[3] = {NULL, NULL, NULL};
-  for (uint32_t i = 0; i < n; i++) DF_TRY(find(names[i], tell, &entry[i], err));
+  for (uint32_t i = 0; i < n; i++) DF_TRY(find(names[i], &entry[i], err));
   for (uint32_t i = 0; i < n; i++) {
     const df_status s = leaf_for(entry[i], shape, entry, leaf, i, &leaf[i], err);
     if (s != DF_OK) {
@@ -70,7 +69,7 @@ df_status df_backends_create(const df_session_params *p, const df_attn_shape *sh
   df_attn *stack[3] = {NULL, NULL, NULL};
   const uint32_t n = p->two_batch_overlap ? 3 : 1;
   for (uint32_t i = 0; i < n; i++) {
-    const df_status s = create_stack(p, shape, i == 0, &stack[i], err);
+    const df_status s = create_stack(p, shape, &stack[i], err);
     if (s != DF_OK) {
       for (uint32_t j = 0; j < i; j++) df_attn_free(stack[j]);
       return s;

@@ -14,7 +14,7 @@ enum {
   DEFAULT_CTX = 8192,  /* bounds the page table; memory is used only as far as conversations go */
   MAX_CTX = 1 << 20,
   MAX_SEQS = 64,
-  DEFAULT_DRAFTS = 7   /* a block of 8 rows: the knee of cost against acceptance on two cores */
+  CALIBRATION_REPS = 2 /* timed runs of each width at start, behind one that warms up */
 };
 
 /* ---- set-up --------------------------------------------------------------------------------------------- */
@@ -30,7 +30,8 @@ static df_status choose_sizes(df_engine *e, const df_engine_params *ep, df_error
   if (!e->d) return DF_OK;
   const int32_t most = (int32_t)DF_MIN(e->d->cfg.block_size, (uint32_t)DF_MAX_WIDTH) - 1;
   int32_t drafts = p->spec_draft_max;
-  if (drafts < 0) drafts = DF_MIN(most, DEFAULT_DRAFTS);
+  e->auto_width = drafts < 0;
+  if (e->auto_width) drafts = most;
   if (drafts > most) {
     df_error_set(err, DF_ERR_ARGUMENT, __FILE__, __LINE__, "%d drafted tokens exceed the %d of this draft's block", drafts, most);
     df_error_hint(err, "drafted tokens do not count the target's own token: a block of 16 rows drafts 15");
@@ -63,6 +64,11 @@ static df_status init_target(df_engine *e, const df_session_params *p, df_error 
   return DF_OK;
 }
 
+static void note_costs(df_engine *e, uint32_t rows, const df_step_times *t) {
+  df_width_cost_add(&e->costs, false, rows, (double)(t->verify_ns + t->pick_ns) / 1e6);
+  df_width_cost_add(&e->costs, true, rows, (double)(t->draft_ns + t->inject_ns) / 1e6);
+}
+
 size_t df_engine_graph_bytes(const df_engine *e) {
   return df_graphs_bytes(&e->target.runner.graphs) + (e->has_drafter ? df_graphs_bytes(&e->drafter.runner.graphs) : 0);
 }
@@ -73,9 +79,36 @@ static df_status check_graph_memory(df_engine *e, const df_session_params *p, df
   DF_TRY(df_spec_prepare(&e->step, 1, e->width, false, err));
   const size_t need = df_engine_graph_bytes(e);
   if (need <= p->graph_memory) return DF_OK;
-  df_error_set(err, DF_ERR_LIMIT, __FILE__, __LINE__, "recorded programs need %zu bytes, graph memory allows %llu", need, (unsigned long long)p->graph_memory);
-  df_error_hint(err, "raise --graph-memory, or run without graphs (--no-graph)");
-  return DF_ERR_LIMIT;
+  return DF_FAIL(err, DF_ERR_LIMIT,
+                 "a graph memory of %llu bytes is too small: the programs of one request's steps need %zu "
+                 "(raise --graph-memory, or give --no-graph)",
+                 (unsigned long long)p->graph_memory, need);
+}
+
+static df_status never_pick(void *ctx, uint32_t row, uint32_t out_row, int32_t *id, df_error *err) {
+  (void)ctx, (void)row, (void)out_row, (void)err;
+  *id = -1; /* accepts nothing */
+  return DF_OK;
+}
+
+/* Times a few widths on a made-up sequence, so that the controller's first choice is an informed one. */
+static df_status calibrate(df_engine *e, df_error *err) {
+  static const uint32_t k_widths[] = {1, 4, 8, 16};
+  df_kv_seq seq;
+  DF_TRY(df_kv_seq_init(&seq, e->pages.size, e->n_ctx, err));
+  df_status s = df_kv_seq_reserve(&seq, &e->pages, DF_MIN(DF_WIDTH_MAX, e->n_ctx), err);
+  for (size_t i = 0; i < DF_COUNT_OF(k_widths) && s == DF_OK; i++) {
+    const uint32_t w = DF_MIN(k_widths[i], e->width);
+    if (w > e->n_ctx) break;
+    for (int rep = 0; rep <= CALIBRATION_REPS && s == DF_OK; rep++) {
+      df_step_item it = {.seq = &seq, .pick = never_pick};
+      df_step_times t;
+      s = df_spec_step(&e->step, &it, 1, w, false, &t, err);
+      if (s == DF_OK && rep) note_costs(e, w, &t);
+    }
+  }
+  df_kv_seq_release(&seq, &e->pages);
+  return s;
 }
 
 static df_status init_all(df_engine *e, const df_engine_params *p, df_error *err) {
@@ -92,7 +125,8 @@ static df_status init_all(df_engine *e, const df_engine_params *p, df_error *err
   }
   e->step = (df_stepper){&e->target, e->has_drafter ? &e->drafter : NULL, &e->pages};
   DF_TRY(df_sampler_scratch_init(&e->scratch, e->m->cfg.vocab, err));
-  return check_graph_memory(e, &p->session, err);
+  DF_TRY(check_graph_memory(e, &p->session, err));
+  return e->auto_width ? calibrate(e, err) : DF_OK;
 }
 
 df_status df_engine_init(df_engine *e, df_model *m, df_draft *d, const df_engine_params *p, df_error *err) {
@@ -120,7 +154,8 @@ df_status df_engine_request(df_engine *e, df_request *q, const int32_t *ids, siz
   }
   df_status s = df_request_init(q, e->m, &e->target.ws, &e->scratch, ids, n, n_valid, e->n_ctx, e->width, seq, p, err);
   if (s == DF_OK) {
-    s = df_spec_prepare(&e->step, 1, q->width, !q->greedy, err);
+    for (uint32_t w = e->auto_width ? 1 : q->width; w <= q->width && s == DF_OK; w++)
+      s = df_spec_prepare(&e->step, 1, w, !q->greedy, err);
     if (s != DF_OK) {
       *seq = q->seq;
       df_request_release(q);
@@ -179,6 +214,7 @@ static df_status prefill_pass(df_engine *e, df_request **q, uint32_t n, df_error
 static uint32_t step_width(const df_engine *e, const df_request *q) {
   const uint32_t n = q->n_ids - 1; /* the anchor's position */
   if (!e->has_drafter || q->p.max_tokens - q->r.stats.new_tokens == 1) return 1;
+  if (e->auto_width) return 0; /* chosen for all of them together */
   return DF_MIN(q->width, q->n_ctx - n);
 }
 
@@ -191,6 +227,7 @@ static void count_step(df_request *q, const df_step_item *it, const df_step_time
   st->inject_ms += (double)t->inject_ns / 1e6;
   st->decode_ms = (double)(df_now_ns() - q->t_first) / 1e6;
   if (!it->n_drafted) return;
+  df_width_estimate_update(&q->est, it->n_drafted, it->accepted);
   st->verify_steps++;
   st->drafted += it->n_drafted;
   st->accepted += it->accepted;
@@ -241,6 +278,7 @@ static df_status step_group(df_engine *e, df_request **q, uint32_t n, uint32_t w
   const uint64_t allocs = df_mem_alloc_count();
   DF_TRY(df_spec_step(&e->step, items, m, width, need_logits && !any_greedy, &t, err));
   const uint64_t made = df_mem_alloc_count() - allocs;
+  if (e->auto_width) note_costs(e, m * width, &t);
   for (uint32_t i = 0; i < m; i++) {
     who[i]->r.stats.step_allocations += made;
     DF_TRY(step_done(who[i], &items[i], &t, err));
@@ -248,20 +286,29 @@ static df_status step_group(df_engine *e, df_request **q, uint32_t n, uint32_t w
   return DF_OK;
 }
 
+/* The controller's width for all requests that leave it the choice. */
+static uint32_t common_width(df_engine *e, df_request **q, const uint32_t *width, uint32_t n) {
+  df_width_estimate *est[MAX_SEQS];
+  uint32_t m = 0, max = e->width;
+  for (uint32_t i = 0; i < n; i++) {
+    if (width[i]) continue;
+    est[m++] = &q[i]->est;
+    max = DF_MIN(max, q[i]->n_ctx - (q[i]->n_ids - 1));
+  }
+  return m ? df_width_choose(&e->costs, est, m, max) : 1;
+}
+
 static df_status decode_pass(df_engine *e, df_request **q, uint32_t n, df_error *err) {
   uint32_t width[MAX_SEQS];
-  for (uint32_t i = 0; i < n; i++) width[i] = q[i]->state == DF_REQ_DECODE ? step_width(e, q[i]) : 0;
-  for (uint32_t i = 0; i < n; i++) {
-    if (!width[i]) continue;
+  for (uint32_t i = 0; i < n; i++) width[i] = step_width(e, q[i]);
+  const uint32_t common = common_width(e, q, width, n);
+  for (uint32_t i = 0; i < n; i++) width[i] = width[i] ? width[i] : common;
+  for (uint32_t w = 1; w <= DF_MAX_WIDTH; w++) {
     df_request *group[MAX_SEQS];
-    const uint32_t w = width[i];
     uint32_t m = 0;
-    for (uint32_t j = i; j < n; j++) {
-      if (width[j] != w) continue;
-      group[m++] = q[j];
-      width[j] = 0;
-    }
-    DF_TRY(step_group(e, group, m, w, err));
+    for (uint32_t i = 0; i < n; i++)
+      if (width[i] == w) group[m++] = q[i];
+    if (m) DF_TRY(step_group(e, group, m, w, err));
   }
   return DF_OK;
 }

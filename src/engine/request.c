@@ -75,6 +75,7 @@ df_status df_request_init(df_request *q, df_model *m, df_workspace *ws, df_sampl
     df_request_release(q);
     return s;
   }
+  df_width_estimate_init(&q->est);
   q->r.stats.prompt_tokens = (uint32_t)n;
   q->r.stats.cached_tokens = n_valid;
   q->seq = *seq;

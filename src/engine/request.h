@@ -12,6 +12,7 @@
 #include "engine/seen.h"
 #include "engine/stop.h"
 #include "spec/step.h"
+#include "spec/width.h"
 #include "text/detok.h"
 
 typedef enum df_req_state { DF_REQ_PREFILL, DF_REQ_DECODE, DF_REQ_DONE } df_req_state;
@@ -29,7 +30,8 @@ typedef struct df_request {
   uint32_t n_valid;     /* ids[0 .. n_valid) have K and V */
   uint32_t n_ctx;
   df_kv_seq seq;
-  uint32_t width;       /* rows of its verify blocks; 1 = no drafting */
+  uint32_t width;       /* most rows of its verify blocks; 1 = no drafting */
+  df_width_estimate est; /* acceptance by slot, for the width controller */
 
   df_stop stop;
   df_detok detok;

@@ -1,0 +1,51 @@
+/*
+ * spec/width.h - how many rows the next verify block should have.
+ *
+ * Expected tokens of a block of w rows: E(w) = 1 + sum over j < w of prod_{i <= j} a_i, where a_i is the chance that draft
+ * slot i is accepted given that all before it were. The controller takes the width with the best E(w) / cost(w); width 1
+ * (plain decoding) is always a candidate, so that a bad draft costs no more than the probes that notice a better one.
+ *
+ * Costs are measured: a few widths at start, every step afterwards. Widths in between are interpolated.
+ * The text does not depend on any of this: a block's width never changes what is accepted, only how much is tried.
+ *
+ * Threads: one owner. No allocation.
+ */
+#ifndef DF_SPEC_WIDTH_H
+#define DF_SPEC_WIDTH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { DF_WIDTH_MAX = 16, DF_WIDTH_SEQS = 64 };
+
+/* Milliseconds of one step by rows of the pass; 0 = not measured yet. */
+typedef struct df_width_costs {
+  double verify[DF_WIDTH_MAX * DF_WIDTH_SEQS + 1]; /* [rows of the pass] verify or decode */
+  double draft[DF_WIDTH_MAX * DF_WIDTH_SEQS + 1];  /* [rows of the pass] drafting and injection */
+} df_width_costs;
+
+/* Acceptance of one request, by slot: decayed counts. */
+typedef struct df_width_estimate {
+  float tried[DF_WIDTH_MAX];    /* slot j was reached */
+  float accepted[DF_WIDTH_MAX]; /* and accepted */
+  uint32_t since_probe;         /* plain steps since something was drafted */
+} df_width_estimate;
+
+/* Prior knowledge of a fresh request: a few imagined observations, so that the first steps draft. */
+void df_width_estimate_init(df_width_estimate *e);
+/* A block of n_drafted slots of which `accepted` stood. */
+void df_width_estimate_update(df_width_estimate *e, uint32_t n_drafted, uint32_t accepted);
+/* E(w), at least 1. */
+double df_width_expected(const df_width_estimate *e, uint32_t width);
+
+/* One measurement; outliers (another process took the core) count for little. */
+void df_width_cost_add(df_width_costs *c, bool draft, uint32_t rows, double ms);
+/* Interpolated between measured row counts, extrapolated in proportion at the ends; 0 when nothing was measured. */
+double df_width_cost_verify(const df_width_costs *c, uint32_t rows);
+double df_width_cost_draft(const df_width_costs *c, uint32_t rows);
+
+/* Common width for a group of n requests, 1..max. Increments since_probe of each when it answers 1, and now and then
+ * answers a small probe width instead, at most so often that probing costs 2 % of plain decoding. */
+uint32_t df_width_choose(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t max);
+
+#endif
