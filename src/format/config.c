@@ -25,8 +25,9 @@ df_status df_config_check_supported(const df_config *c, const char *label, df_er
 
 df_status df_config_default_taps(uint32_t n_target_layers, uint32_t k, uint32_t *taps, df_error *err) {
   if (k == 0 || k > DF_LIMIT_TAPS || n_target_layers < 4 || n_target_layers < k)
-    return DF_FAIL(err, DF_ERR_ARGUMENT, "could not choose %u taps of %u target layers: 1 to %d taps of at least 4 layers",
-                   k, n_target_layers, DF_LIMIT_TAPS);
+    return DF_FAIL(err, DF_ERR_ARGUMENT,
+                   "could not choose %u taps of %u target layers: 1 to %d taps of at least 4 layers", k,
+                   n_target_layers, DF_LIMIT_TAPS);
   if (k == 1) {
     taps[0] = n_target_layers / 2;
     return DF_OK;
@@ -46,8 +47,15 @@ void df_config_init(df_config *c) {
   c->mask_token_id = -1;
   c->logit_scale = 1;
   c->embedding_scale = 1;
-  c->rope = (df_rope_config){.base = 10000, .factor = 1, .low_freq_factor = 1, .high_freq_factor = 4, .beta_fast = 32,
-                             .beta_slow = 1, .attention_factor = 1, .mscale = 1, .mscale_all_dim = 1};
+  c->rope = (df_rope_config){.base = 10000,
+                             .factor = 1,
+                             .low_freq_factor = 1,
+                             .high_freq_factor = 4,
+                             .beta_fast = 32,
+                             .beta_slow = 1,
+                             .attention_factor = 1,
+                             .mscale = 1,
+                             .mscale_all_dim = 1};
 }
 
 static df_status in_range(const char *label, const char *what, uint64_t v, uint64_t min, uint64_t max, df_error *err) {
@@ -98,8 +106,7 @@ static df_status check_draft(const df_config *c, const char *label, df_error *er
   DF_TRY(in_range(label, "the block size", c->block_size, 1, DF_LIMIT_BLOCK_SIZE, err));
   DF_TRY(in_range(label, "the number of tapped layers", c->n_taps, 1, DF_LIMIT_TAPS, err));
   uint32_t end = c->n_target_layers ? c->n_target_layers : DF_LIMIT_LAYERS;
-  for (uint32_t i = 0; i < c->n_taps; i++)
-    DF_TRY(in_range(label, "a tapped layer", c->taps[i], 0, end - 1, err));
+  for (uint32_t i = 0; i < c->n_taps; i++) DF_TRY(in_range(label, "a tapped layer", c->taps[i], 0, end - 1, err));
   int64_t last = (c->vocab ? c->vocab : (uint32_t)DF_LIMIT_VOCAB) - 1;
   if (c->mask_token_id < -1 || c->mask_token_id > last)
     return DF_FAIL(err, DF_ERR_FORMAT, "could not read \"%s\": the mask token id is %lld, expected 0 to %lld", label,

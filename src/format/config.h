@@ -23,62 +23,62 @@ typedef enum df_rope_scaling { DF_ROPE_NONE, DF_ROPE_LINEAR, DF_ROPE_LLAMA3, DF_
 
 /* Rotary embedding. Parameters of other scalings than the chosen one hold their defaults. */
 typedef struct df_rope_config {
-  float base;               /* theta, 10000 when the file is silent */
-  uint32_t dim;             /* leading channels of a head that rotate, even, <= head_dim */
-  bool interleaved;         /* pairs are (2i, 2i+1), as in GGUF llama files whose q and k rows are permuted for it;
-                               false: (i, i + dim/2), every Hugging Face file and the other GGUF families */
+  float base;       /* theta, 10000 when the file is silent */
+  uint32_t dim;     /* leading channels of a head that rotate, even, <= head_dim */
+  bool interleaved; /* pairs are (2i, 2i+1), as in GGUF llama files whose q and k rows are permuted for it;
+                       false: (i, i + dim/2), every Hugging Face file and the other GGUF families */
   df_rope_scaling scaling;
-  float factor;             /* s >= 1 context stretch; 1 for NONE */
+  float factor;              /* s >= 1 context stretch; 1 for NONE */
   uint32_t original_context; /* L0 before stretching; context_length when the file is silent */
-  float low_freq_factor;    /* LLAMA3, default 1 */
-  float high_freq_factor;   /* LLAMA3, default 4 */
-  float beta_fast;          /* YARN, default 32 */
-  float beta_slow;          /* YARN, default 1 */
+  float low_freq_factor;     /* LLAMA3, default 1 */
+  float high_freq_factor;    /* LLAMA3, default 4 */
+  float beta_fast;           /* YARN, default 32 */
+  float beta_slow;           /* YARN, default 1 */
   bool has_attention_factor;
-  float attention_factor;   /* YARN: the scale of cos and sin, in the meaning of config.json (it replaces
-                               0.1 ln(s) + 1; GGUF's attn_factor, a multiplier of that, is converted) */
+  float attention_factor; /* YARN: the scale of cos and sin, in the meaning of config.json (it replaces
+                             0.1 ln(s) + 1; GGUF's attn_factor, a multiplier of that, is converted) */
   bool has_mscale;
-  float mscale;             /* YARN; used when both mscales are given and not zero */
+  float mscale; /* YARN; used when both mscales are given and not zero */
   bool has_mscale_all_dim;
   float mscale_all_dim;
 } df_rope_config;
 
 typedef struct df_config {
-  char arch[32];            /* "llama", "qwen2", "qwen3" or "dflash" */
-  bool is_draft;            /* arch is "dflash" */
+  char arch[32]; /* "llama", "qwen2", "qwen3" or "dflash" */
+  bool is_draft; /* arch is "dflash" */
 
-  uint32_t n_layers;        /* decoder layers (L of a draft) */
-  uint32_t hidden;          /* width of the residual stream; of a draft equal to its target's */
-  uint32_t n_heads;         /* query heads, a multiple of n_kv_heads */
+  uint32_t n_layers; /* decoder layers (L of a draft) */
+  uint32_t hidden;   /* width of the residual stream; of a draft equal to its target's */
+  uint32_t n_heads;  /* query heads, a multiple of n_kv_heads */
   uint32_t n_kv_heads;
-  uint32_t head_dim;        /* n_heads * head_dim may differ from hidden */
-  uint32_t ffn;             /* inner width of the feed-forward part */
-  uint32_t vocab;           /* rows of the embedding table, possibly padded; 0 when a draft file does not say */
-  uint32_t context_length;  /* positions the model was made for; 0 when the file is silent */
-  float rms_eps;            /* of every norm */
-  bool tie_embeddings;      /* the output head is the embedding table (GGUF: no output.weight) */
-  bool attention_bias;      /* q, k and v projections have bias vectors */
-  bool attention_out_bias;  /* the output projection has one */
-  bool qk_norm;             /* per-head RMS norm on queries and keys before rotation */
+  uint32_t head_dim;       /* n_heads * head_dim may differ from hidden */
+  uint32_t ffn;            /* inner width of the feed-forward part */
+  uint32_t vocab;          /* rows of the embedding table, possibly padded; 0 when a draft file does not say */
+  uint32_t context_length; /* positions the model was made for; 0 when the file is silent */
+  float rms_eps;           /* of every norm */
+  bool tie_embeddings;     /* the output head is the embedding table (GGUF: no output.weight) */
+  bool attention_bias;     /* q, k and v projections have bias vectors */
+  bool attention_out_bias; /* the output projection has one */
+  bool qk_norm;            /* per-head RMS norm on queries and keys before rotation */
   df_rope_config rope;
 
   /* Sliding-window attention: layer i sees keys with q_pos - k_pos < window where sliding[i]. */
-  uint32_t sliding_window;  /* W, positions including self; 0 when no layer slides */
+  uint32_t sliding_window;       /* W, positions including self; 0 when no layer slides */
   bool sliding[DF_LIMIT_LAYERS]; /* first n_layers entries */
 
   /* Drafts only; zero for others. */
-  uint32_t block_size;      /* B, rows of one draft pass with the anchor */
-  int64_t mask_token_id;    /* -1: the file does not say (the caller must) */
-  uint32_t n_taps;          /* K */
+  uint32_t block_size;          /* B, rows of one draft pass with the anchor */
+  int64_t mask_token_id;        /* -1: the file does not say (the caller must) */
+  uint32_t n_taps;              /* K */
   uint32_t taps[DF_LIMIT_TAPS]; /* target layers whose OUTPUT (0-based) is tapped, in feature order */
-  bool taps_by_rule;        /* no list in the file: df_config_default_taps was used */
-  uint32_t n_target_layers; /* N; 0 when the file does not say */
+  bool taps_by_rule;            /* no list in the file: df_config_default_taps was used */
+  uint32_t n_target_layers;     /* N; 0 when the file does not say */
   bool causal[DF_LIMIT_LAYERS]; /* layer i is causal inside the block; first n_layers entries */
-  bool has_causal_key;      /* false: causal[] is the default rule, a guess for sliding layers */
-  float logit_scale;        /* multiplies draft logits, 1 = off */
-  float embedding_scale;    /* multiplies block embeddings, 1 = off */
+  bool has_causal_key;          /* false: causal[] is the default rule, a guess for sliding layers */
+  float logit_scale;            /* multiplies draft logits, 1 = off */
+  float embedding_scale;        /* multiplies block embeddings, 1 = off */
 
-  char unsupported[200];    /* first feature found that this engine cannot run, empty when none */
+  char unsupported[200]; /* first feature found that this engine cannot run, empty when none */
 } df_config;
 
 /* Reads the metadata of a GGUF file (and the presence of the tensors that tell variants). DF_ERR_UNSUPPORTED for an

@@ -79,7 +79,8 @@ static df_status read_head_dim(reader *r) {
   uint32_t value_dim;
   if (!has(r, "attention.key_length")) {
     if (c->n_heads == 0 || c->hidden % c->n_heads != 0)
-      return DF_FAIL(r->err, DF_ERR_FORMAT, "could not read \"%s\": %u heads do not divide a hidden size of %u and there is no \"%s\"",
+      return DF_FAIL(r->err, DF_ERR_FORMAT,
+                     "could not read \"%s\": %u heads do not divide a hidden size of %u and there is no \"%s\"",
                      df_gguf_label(r->g), c->n_heads, c->hidden, key_of(r, "attention.key_length"));
     c->head_dim = c->hidden / c->n_heads;
   } else {
@@ -87,7 +88,8 @@ static df_status read_head_dim(reader *r) {
   }
   DF_TRY(opt_u32(r, "attention.value_length", c->head_dim, &value_dim));
   if (value_dim != c->head_dim)
-    return DF_FAIL(r->err, DF_ERR_UNSUPPORTED, "could not use \"%s\": value heads of width %u differ from key heads of width %u",
+    return DF_FAIL(r->err, DF_ERR_UNSUPPORTED,
+                   "could not use \"%s\": value heads of width %u differ from key heads of width %u",
                    df_gguf_label(r->g), value_dim, c->head_dim);
   return DF_OK;
 }
@@ -180,7 +182,8 @@ static void read_tensor_facts(reader *r) {
   c->qk_norm = has_tensor(r, "blk.0.attn_q_norm.weight");
   if (has_tensor(r, "blk.0.ffn_up.bias")) df_config_note_unsupported(c, "a bias in the feed-forward part");
   if (has_tensor(r, "blk.0.ffn_gate_inp.weight")) df_config_note_unsupported(c, "a mixture of experts");
-  if (has_tensor(r, "blk.0.attn_sinks.weight")) df_config_note_unsupported(c, "attention sinks (blk.0.attn_sinks.weight)");
+  if (has_tensor(r, "blk.0.attn_sinks.weight"))
+    df_config_note_unsupported(c, "attention sinks (blk.0.attn_sinks.weight)");
 }
 
 static void note_draft_variants(reader *r) {

@@ -12,15 +12,16 @@ typedef struct arch_name {
 } arch_name;
 
 static const arch_name k_archs[] = {
-    {"LlamaForCausalLM", "llama"},    {"Qwen2ForCausalLM", "qwen2"},  {"Qwen3ForCausalLM", "qwen3"},
-    {"DFlashDraftModel", "dflash"},   {"DFlash2DraftModel", "dflash"}, {"LiLiCorrDraftModel", "dflash"},
-    {"DSparkDraftModel", "dflash"},   {"Qwen3DSparkModel", "dflash"}, {"DSparkSpeculator", "dflash"},
+    {"LlamaForCausalLM", "llama"},      {"Qwen2ForCausalLM", "qwen2"},   {"Qwen3ForCausalLM", "qwen3"},
+    {"DFlashDraftModel", "dflash"},     {"DFlash2DraftModel", "dflash"}, {"LiLiCorrDraftModel", "dflash"},
+    {"DSparkDraftModel", "dflash"},     {"Qwen3DSparkModel", "dflash"},  {"DSparkSpeculator", "dflash"},
     {"Lfm2DSparkDraftModel", "dflash"}, {"LingDSparkModel", "dflash"},
 };
 
 static df_status unknown_arch(const char *name, df_error *err) {
   df_status s = DF_FAIL(err, DF_ERR_UNSUPPORTED, "architecture \"%.64s\" is not supported", name);
-  df_error_hint(err, "supported: %s (Hugging Face: LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, DFlashDraftModel)",
+  df_error_hint(err,
+                "supported: %s (Hugging Face: LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, DFlashDraftModel)",
                 df_config_supported_archs());
   return s;
 }
@@ -125,7 +126,8 @@ static df_status read_yarn(const df_json *s, df_rope_config *p, df_error *err) {
   if (!p->has_mscale) p->mscale = 1;
   if (!p->has_mscale_all_dim) p->mscale_all_dim = 1;
   DF_TRY(df_json_opt_bool(s, "truncate", true, &truncate, err));
-  return truncate ? DF_OK : DF_FAIL(err, DF_ERR_UNSUPPORTED, "YaRN without rounding (\"truncate\": false) is not supported");
+  return truncate ? DF_OK
+                  : DF_FAIL(err, DF_ERR_UNSUPPORTED, "YaRN without rounding (\"truncate\": false) is not supported");
 }
 
 /* The members of rope_scaling or rope_parameters. */

@@ -29,8 +29,11 @@ static bool is_on(const df_json *v) {
   switch (df_json_kind_of(v)) {
     case DF_JSON_NULL: return false;
     case DF_JSON_BOOL: return df_json_bool(v);
-    case DF_JSON_INT: case DF_JSON_REAL: return df_json_num(v) != 0;
-    case DF_JSON_STRING: case DF_JSON_ARRAY: case DF_JSON_OBJECT: break;
+    case DF_JSON_INT:
+    case DF_JSON_REAL: return df_json_num(v) != 0;
+    case DF_JSON_STRING:
+    case DF_JSON_ARRAY:
+    case DF_JSON_OBJECT: break;
   }
   return true;
 }
@@ -83,12 +86,14 @@ static df_status read_taps(const df_json *root, const df_json *dc, df_config *c,
   c->n_taps = c->n_layers;
   df_status s = df_config_default_taps(c->n_target_layers, c->n_layers, c->taps, err);
   return s == DF_ERR_ARGUMENT
-             ? DF_FAIL(err, DF_ERR_FORMAT, "no \"target_layer_ids\" and no default for %u draft layers on %u target layers",
-                       c->n_layers, c->n_target_layers)
+             ? DF_FAIL(err, DF_ERR_FORMAT,
+                       "no \"target_layer_ids\" and no default for %u draft layers on %u target layers", c->n_layers,
+                       c->n_target_layers)
              : s;
 }
 
-/* use_swa puts a window on every layer when no layer is marked sliding; without layer_types such layers are not causal. */
+/* use_swa puts a window on every layer when no layer is marked sliding; without layer_types such layers are not causal.
+ */
 static df_status read_draft_windows(const df_json *root, const df_json *dc, df_config *c, df_error *err) {
   bool use_swa, any = false, typed = df_json_kind_of(df_json_member(root, "layer_types")) == DF_JSON_ARRAY;
   uint32_t window;

@@ -21,8 +21,18 @@
 #include "base/error.h"
 
 typedef enum df_gguf_type {
-  DF_GGUF_U8 = 0, DF_GGUF_I8 = 1, DF_GGUF_U16 = 2, DF_GGUF_I16 = 3, DF_GGUF_U32 = 4, DF_GGUF_I32 = 5,
-  DF_GGUF_F32 = 6, DF_GGUF_BOOL = 7, DF_GGUF_STRING = 8, DF_GGUF_ARRAY = 9, DF_GGUF_U64 = 10, DF_GGUF_I64 = 11,
+  DF_GGUF_U8 = 0,
+  DF_GGUF_I8 = 1,
+  DF_GGUF_U16 = 2,
+  DF_GGUF_I16 = 3,
+  DF_GGUF_U32 = 4,
+  DF_GGUF_I32 = 5,
+  DF_GGUF_F32 = 6,
+  DF_GGUF_BOOL = 7,
+  DF_GGUF_STRING = 8,
+  DF_GGUF_ARRAY = 9,
+  DF_GGUF_U64 = 10,
+  DF_GGUF_I64 = 11,
   DF_GGUF_F64 = 12
 } df_gguf_type;
 
@@ -34,23 +44,23 @@ typedef struct df_gguf_str {
 
 /* One metadata entry. A scalar is an array of one as far as count and data go. */
 typedef struct df_gguf_kv {
-  const char *key;      /* zero terminated */
-  df_gguf_type type;    /* DF_GGUF_ARRAY for arrays */
-  df_gguf_type elem;    /* type of the elements; equals type for scalars */
-  uint64_t count;       /* elements; 1 for scalars */
-  const uint8_t *data;  /* first element as stored, UNALIGNED; strings start at their length */
-  size_t n_bytes;       /* bytes of all elements */
+  const char *key;     /* zero terminated */
+  df_gguf_type type;   /* DF_GGUF_ARRAY for arrays */
+  df_gguf_type elem;   /* type of the elements; equals type for scalars */
+  uint64_t count;      /* elements; 1 for scalars */
+  const uint8_t *data; /* first element as stored, UNALIGNED; strings start at their length */
+  size_t n_bytes;      /* bytes of all elements */
 } df_gguf_kv;
 
 typedef struct df_gguf_tensor {
-  const char *name; /* zero terminated */
-  int type;         /* ggml tensor type id, possibly one this table does not know */
-  uint32_t n_dims;  /* 0..4 */
-  uint64_t dims[4]; /* dims[0] is contiguous (inputs of a matrix); unused ones are 1 */
+  const char *name;  /* zero terminated */
+  int type;          /* ggml tensor type id, possibly one this table does not know */
+  uint32_t n_dims;   /* 0..4 */
+  uint64_t dims[4];  /* dims[0] is contiguous (inputs of a matrix); unused ones are 1 */
   uint64_t n_values; /* product of dims */
-  uint64_t offset;  /* from the start of the data section, a multiple of the alignment */
-  size_t n_bytes;   /* 0 when the type is unknown (its extent cannot be computed) */
-  const void *data; /* inside the mapping; NULL when the type is unknown */
+  uint64_t offset;   /* from the start of the data section, a multiple of the alignment */
+  size_t n_bytes;    /* 0 when the type is unknown (its extent cannot be computed) */
+  const void *data;  /* inside the mapping; NULL when the type is unknown */
 } df_gguf_tensor;
 
 typedef struct df_gguf df_gguf;
@@ -69,7 +79,7 @@ uint32_t df_gguf_alignment(const df_gguf *g);
 /* ---- metadata ------------------------------------------------------------------------------------------ */
 
 size_t df_gguf_kv_count(const df_gguf *g);
-const df_gguf_kv *df_gguf_kv_at(const df_gguf *g, size_t i); /* file order, i < count */
+const df_gguf_kv *df_gguf_kv_at(const df_gguf *g, size_t i);       /* file order, i < count */
 const df_gguf_kv *df_gguf_find(const df_gguf *g, const char *key); /* NULL when absent */
 static inline bool df_gguf_has(const df_gguf *g, const char *key) { return df_gguf_find(g, key) != NULL; }
 

@@ -29,27 +29,38 @@ void df_gguf_tensor_drop(const df_gguf *g, const df_gguf_tensor *t) {
 
 static bool is_int(df_gguf_type t) {
   switch (t) {
-    case DF_GGUF_U8: case DF_GGUF_I8: case DF_GGUF_U16: case DF_GGUF_I16: case DF_GGUF_U32: case DF_GGUF_I32:
-    case DF_GGUF_U64: case DF_GGUF_I64: return true;
-    case DF_GGUF_F32: case DF_GGUF_F64: case DF_GGUF_BOOL: case DF_GGUF_STRING: case DF_GGUF_ARRAY: break;
+    case DF_GGUF_U8:
+    case DF_GGUF_I8:
+    case DF_GGUF_U16:
+    case DF_GGUF_I16:
+    case DF_GGUF_U32:
+    case DF_GGUF_I32:
+    case DF_GGUF_U64:
+    case DF_GGUF_I64: return true;
+    case DF_GGUF_F32:
+    case DF_GGUF_F64:
+    case DF_GGUF_BOOL:
+    case DF_GGUF_STRING:
+    case DF_GGUF_ARRAY: break;
   }
   return false;
 }
 
 static bool is_float(df_gguf_type t) { return t == DF_GGUF_F32 || t == DF_GGUF_F64; }
 
-#define LOAD(type_) \
-  do {              \
-    type_ v_;       \
+#define LOAD(type_)                                   \
+  do {                                                \
+    type_ v_;                                         \
     memcpy(&v_, kv->data + i * sizeof v_, sizeof v_); \
-    return v_;      \
+    return v_;                                        \
   } while (0)
 
 static uint64_t u64_at(const df_gguf_kv *kv, uint64_t i) { LOAD(uint64_t); }
 
 int64_t df_gguf_int_at(const df_gguf_kv *kv, uint64_t i) {
   switch (kv->elem) {
-    case DF_GGUF_U8: case DF_GGUF_BOOL: LOAD(uint8_t);
+    case DF_GGUF_U8:
+    case DF_GGUF_BOOL: LOAD(uint8_t);
     case DF_GGUF_I8: LOAD(int8_t);
     case DF_GGUF_U16: LOAD(uint16_t);
     case DF_GGUF_I16: LOAD(int16_t);
@@ -60,7 +71,10 @@ int64_t df_gguf_int_at(const df_gguf_kv *kv, uint64_t i) {
       uint64_t v = u64_at(kv, i);
       return v > INT64_MAX ? INT64_MAX : (int64_t)v;
     }
-    case DF_GGUF_F32: case DF_GGUF_F64: case DF_GGUF_STRING: case DF_GGUF_ARRAY: break;
+    case DF_GGUF_F32:
+    case DF_GGUF_F64:
+    case DF_GGUF_STRING:
+    case DF_GGUF_ARRAY: break;
   }
   return 0;
 }
@@ -76,8 +90,8 @@ static df_status missing(const df_gguf *g, const char *key, df_error *err) {
 }
 
 static df_status wrong_kind(const df_gguf *g, const df_gguf_kv *kv, const char *want, df_error *err) {
-  return DF_FAIL(err, DF_ERR_FORMAT, "could not read \"%s\": key \"%s\" is of type %s%s, expected %s", g->label, kv->key,
-                 kv->type == DF_GGUF_ARRAY ? "array of " : "", df_gguf_value_type_name(kv->elem), want);
+  return DF_FAIL(err, DF_ERR_FORMAT, "could not read \"%s\": key \"%s\" is of type %s%s, expected %s", g->label,
+                 kv->key, kv->type == DF_GGUF_ARRAY ? "array of " : "", df_gguf_value_type_name(kv->elem), want);
 }
 
 static df_status scalar_u64(const df_gguf *g, const df_gguf_kv *kv, uint64_t max, uint64_t *out, df_error *err) {
@@ -148,11 +162,11 @@ df_status df_gguf_get_str(const df_gguf *g, const char *key, df_gguf_str *out, d
   return DF_OK;
 }
 
-#define DEFINE_OPT(name_, type_)                                                                              \
-  df_status df_gguf_opt_##name_(const df_gguf *g, const char *key, type_ def, type_ *out, df_error *err) {    \
-    if (df_gguf_has(g, key)) return df_gguf_get_##name_(g, key, out, err);                                    \
-    *out = def;                                                                                               \
-    return DF_OK;                                                                                             \
+#define DEFINE_OPT(name_, type_)                                                                           \
+  df_status df_gguf_opt_##name_(const df_gguf *g, const char *key, type_ def, type_ *out, df_error *err) { \
+    if (df_gguf_has(g, key)) return df_gguf_get_##name_(g, key, out, err);                                 \
+    *out = def;                                                                                            \
+    return DF_OK;                                                                                          \
   }
 
 DEFINE_OPT(u32, uint32_t)

@@ -20,8 +20,8 @@ typedef struct cursor {
 static size_t left(const cursor *c) { return c->g->size - c->pos; }
 
 static df_status truncated(cursor *c, const char *what) {
-  df_status s = DF_FAIL(c->err, DF_ERR_FORMAT, "could not read \"%s\": the file ends at byte %zu inside %s", c->g->label,
-                        c->g->size, what);
+  df_status s = DF_FAIL(c->err, DF_ERR_FORMAT, "could not read \"%s\": the file ends at byte %zu inside %s",
+                        c->g->label, c->g->size, what);
   df_error_hint(c->err, "the file is incomplete or damaged; download or copy it again");
   return s;
 }
@@ -205,13 +205,14 @@ static df_status place_tensors(df_gguf *g, cursor *c) {
   for (size_t i = 0; i < g->n_tensors; i++) {
     df_gguf_tensor *t = &g->tensors[i];
     if (t->offset % g->alignment != 0)
-      return DF_FAIL(c->err, DF_ERR_FORMAT, "could not read \"%s\": tensor \"%s\" is at offset %llu, not a multiple of %u",
-                     g->label, t->name, (unsigned long long)t->offset, g->alignment);
+      return DF_FAIL(c->err, DF_ERR_FORMAT,
+                     "could not read \"%s\": tensor \"%s\" is at offset %llu, not a multiple of %u", g->label, t->name,
+                     (unsigned long long)t->offset, g->alignment);
     if (start > g->size || t->offset > g->size - start || t->n_bytes > g->size - start - t->offset) {
-      df_status s = DF_FAIL(c->err, DF_ERR_FORMAT,
-                            "could not read \"%s\": tensor \"%s\" needs %zu bytes at offset %llu of a data section of %zu",
-                            g->label, t->name, t->n_bytes, (unsigned long long)t->offset,
-                            start > g->size ? 0 : g->size - start);
+      df_status s =
+          DF_FAIL(c->err, DF_ERR_FORMAT,
+                  "could not read \"%s\": tensor \"%s\" needs %zu bytes at offset %llu of a data section of %zu",
+                  g->label, t->name, t->n_bytes, (unsigned long long)t->offset, start > g->size ? 0 : g->size - start);
       df_error_hint(c->err, "the file is incomplete or damaged; download or copy it again");
       return s;
     }
@@ -225,8 +226,9 @@ static df_status read_header(df_gguf *g, cursor *c) {
   uint64_t n_tensors, n_kv;
   DF_TRY(take(c, 4, &magic, "the header"));
   if (memcmp(magic, "GGUF", 4) != 0)
-    return DF_FAIL(c->err, DF_ERR_FORMAT, "could not read \"%s\": not a GGUF file (the first bytes are %02x %02x %02x %02x)",
-                   g->label, magic[0], magic[1], magic[2], magic[3]);
+    return DF_FAIL(c->err, DF_ERR_FORMAT,
+                   "could not read \"%s\": not a GGUF file (the first bytes are %02x %02x %02x %02x)", g->label,
+                   magic[0], magic[1], magic[2], magic[3]);
   DF_TRY(take_u32(c, &g->version, "the header"));
   if (g->version != 0 && (g->version & 0xFFFF) == 0)
     return DF_FAIL(c->err, DF_ERR_UNSUPPORTED, "could not read \"%s\": big-endian GGUF is not supported", g->label);
@@ -240,9 +242,10 @@ static df_status read_header(df_gguf *g, cursor *c) {
                    "could not read \"%s\": %llu tensors claimed in a file of %zu bytes (at most %d are supported)",
                    g->label, (unsigned long long)n_tensors, g->size, DF_LIMIT_TENSORS);
   if (n_kv > DF_LIMIT_GGUF_KEYS || n_kv > left(c) / MIN_KV_BYTES)
-    return DF_FAIL(c->err, n_kv > DF_LIMIT_GGUF_KEYS ? DF_ERR_LIMIT : DF_ERR_FORMAT,
-                   "could not read \"%s\": %llu metadata keys claimed in a file of %zu bytes (at most %d are supported)",
-                   g->label, (unsigned long long)n_kv, g->size, DF_LIMIT_GGUF_KEYS);
+    return DF_FAIL(
+        c->err, n_kv > DF_LIMIT_GGUF_KEYS ? DF_ERR_LIMIT : DF_ERR_FORMAT,
+        "could not read \"%s\": %llu metadata keys claimed in a file of %zu bytes (at most %d are supported)", g->label,
+        (unsigned long long)n_kv, g->size, DF_LIMIT_GGUF_KEYS);
   g->n_tensors = (size_t)n_tensors;
   g->n_kv = (size_t)n_kv;
   return DF_OK;
@@ -263,8 +266,9 @@ static df_status read_all(df_gguf *g, df_error *err) {
   DF_TRY(df_gguf_opt_u32(g, "general.alignment", DF_GGUF_DEFAULT_ALIGN, &g->alignment, err));
   if (g->alignment < DF_LIMIT_GGUF_ALIGN_MIN || g->alignment > DF_LIMIT_GGUF_ALIGN_MAX ||
       (g->alignment & (g->alignment - 1)) != 0)
-    return DF_FAIL(err, DF_ERR_FORMAT, "could not read \"%s\": general.alignment is %u, not a power of two from %d to %d",
-                   g->label, g->alignment, DF_LIMIT_GGUF_ALIGN_MIN, DF_LIMIT_GGUF_ALIGN_MAX);
+    return DF_FAIL(err, DF_ERR_FORMAT,
+                   "could not read \"%s\": general.alignment is %u, not a power of two from %d to %d", g->label,
+                   g->alignment, DF_LIMIT_GGUF_ALIGN_MIN, DF_LIMIT_GGUF_ALIGN_MAX);
   return place_tensors(g, &c);
 }
 

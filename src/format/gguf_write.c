@@ -118,7 +118,8 @@ df_status df_gguf_put_scalar(df_gguf_writer *w, const char *key, df_gguf_type ty
   if (size == 0) return DF_FAIL(err, DF_ERR_ARGUMENT, "could not add metadata key \"%s\": not a scalar type", key);
   if (strcmp(key, "general.alignment") == 0) {
     uint32_t a;
-    if (type != DF_GGUF_U32) return DF_FAIL(err, DF_ERR_ARGUMENT, "could not add metadata key \"%s\": it must be u32", key);
+    if (type != DF_GGUF_U32)
+      return DF_FAIL(err, DF_ERR_ARGUMENT, "could not add metadata key \"%s\": it must be u32", key);
     memcpy(&a, value, sizeof a);
     if (w->n_tensors || a < DF_LIMIT_GGUF_ALIGN_MIN || a > DF_LIMIT_GGUF_ALIGN_MAX || (a & (a - 1)) != 0)
       return DF_FAIL(err, DF_ERR_ARGUMENT, "could not set the alignment to %u: not a power of two, or too late", a);

@@ -136,7 +136,8 @@ df_status df_json_parse(const void *text, size_t n, df_json **out, df_error *err
   json_t *root = parse_in_arena(a, text, n, &out_of_memory, &e);
   if (!root || !is_block(root)) arena_free(a);
   if (out_of_memory) return DF_FAIL(err, DF_ERR_MEMORY, "could not parse JSON: out of memory");
-  if (!root) return DF_FAIL(err, DF_ERR_FORMAT, "could not parse JSON: line %d column %d: %s", e.line, e.column, e.text);
+  if (!root)
+    return DF_FAIL(err, DF_ERR_FORMAT, "could not parse JSON: line %d column %d: %s", e.line, e.column, e.text);
   *out = (df_json *)(void *)root;
   return DF_OK;
 }
@@ -168,7 +169,8 @@ df_json_kind df_json_kind_of(const df_json *v) {
     case JSON_STRING: return DF_JSON_STRING;
     case JSON_INTEGER: return DF_JSON_INT;
     case JSON_REAL: return DF_JSON_REAL;
-    case JSON_TRUE: case JSON_FALSE: return DF_JSON_BOOL;
+    case JSON_TRUE:
+    case JSON_FALSE: return DF_JSON_BOOL;
     case JSON_NULL: break;
   }
   return DF_JSON_NULL;

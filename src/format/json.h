@@ -21,7 +21,13 @@
 typedef struct df_json df_json;
 
 typedef enum df_json_kind {
-  DF_JSON_NULL, DF_JSON_BOOL, DF_JSON_INT, DF_JSON_REAL, DF_JSON_STRING, DF_JSON_ARRAY, DF_JSON_OBJECT
+  DF_JSON_NULL,
+  DF_JSON_BOOL,
+  DF_JSON_INT,
+  DF_JSON_REAL,
+  DF_JSON_STRING,
+  DF_JSON_ARRAY,
+  DF_JSON_OBJECT
 } df_json_kind;
 
 /* Parses n bytes holding one JSON value and nothing else. DF_ERR_FORMAT with line and column, DF_ERR_LIMIT for the
@@ -33,10 +39,10 @@ void df_json_free(df_json *root); /* NULL is fine */
 
 /* ---- values -------------------------------------------------------------------------------------------- */
 
-df_json_kind df_json_kind_of(const df_json *v); /* NULL counts as null */
-const char *df_json_kind_name(df_json_kind kind);   /* "a string", "an object", ... for messages */
-size_t df_json_size(const df_json *v);          /* elements of an array, members of an object, else 0 */
-const df_json *df_json_at(const df_json *array, size_t i);            /* NULL when out of range or no array */
+df_json_kind df_json_kind_of(const df_json *v);            /* NULL counts as null */
+const char *df_json_kind_name(df_json_kind kind);          /* "a string", "an object", ... for messages */
+size_t df_json_size(const df_json *v);                     /* elements of an array, members of an object, else 0 */
+const df_json *df_json_at(const df_json *array, size_t i); /* NULL when out of range or no array */
 const df_json *df_json_member(const df_json *object, const char *key); /* NULL when absent or no object */
 /* NULL when v is no string. *len (may be NULL) counts bytes, without the terminator. */
 const char *df_json_str(const df_json *v, size_t *len);
@@ -88,8 +94,8 @@ typedef struct df_json_out {
   df_error *err;
   df_status status;
   uint32_t depth;
-  bool comma;                                 /* a comma is due before the next value or key */
-  uint8_t is_object[128 / 8];                 /* bit per open level */
+  bool comma;                 /* a comma is due before the next value or key */
+  uint8_t is_object[128 / 8]; /* bit per open level */
 } df_json_out;
 
 void df_json_out_begin(df_json_out *w, df_buf *buf, df_error *err);

@@ -37,9 +37,9 @@ typedef struct st_dtype {
 } st_dtype;
 
 static const st_dtype k_dtypes[] = {
-    {"BF16", 16}, {"F16", 16}, {"F32", 32}, {"F64", 64}, {"I8", 8},  {"U8", 8},       {"I16", 16},    {"U16", 16},
-    {"I32", 32},  {"U32", 32}, {"I64", 64}, {"U64", 64}, {"BOOL", 8}, {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8},
-    {"F4", 4},
+    {"BF16", 16}, {"F16", 16},    {"F32", 32},    {"F64", 64},    {"I8", 8},   {"U8", 8},
+    {"I16", 16},  {"U16", 16},    {"I32", 32},    {"U32", 32},    {"I64", 64}, {"U64", 64},
+    {"BOOL", 8},  {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F4", 4},
 };
 
 static df_status fail(const st_file *f, df_status code, df_error *err, const char *tensor, const char *why) {
@@ -52,8 +52,9 @@ static df_status read_shape(const st_file *f, const char *name, const df_json *i
   if (!shape) return fail(f, DF_ERR_FORMAT, err, name, "has no \"shape\"");
   size_t n = df_json_size(shape), values = 1;
   if (n > DF_ST_MAX_DIMS)
-    return DF_FAIL(err, DF_ERR_LIMIT, "could not read \"%s\": tensor \"%.200s\" has %zu dimensions, at most %d are supported",
-                   f->path, name, n, DF_ST_MAX_DIMS);
+    return DF_FAIL(err, DF_ERR_LIMIT,
+                   "could not read \"%s\": tensor \"%.200s\" has %zu dimensions, at most %d are supported", f->path,
+                   name, n, DF_ST_MAX_DIMS);
   t->n_dims = (uint32_t)n;
   for (size_t i = 0; i < n; i++) {
     int64_t d;
@@ -102,8 +103,9 @@ static df_status read_extent(const st_file *f, size_t header_end, const char *na
   }
   t->n_bytes = total_bits / 8;
   if ((uint64_t)(end - begin) != t->n_bytes)
-    return DF_FAIL(err, DF_ERR_FORMAT, "could not read \"%s\": tensor \"%.200s\" spans %lld bytes, its shape and dtype need %zu",
-                   f->path, name, (long long)(end - begin), t->n_bytes);
+    return DF_FAIL(err, DF_ERR_FORMAT,
+                   "could not read \"%s\": tensor \"%.200s\" spans %lld bytes, its shape and dtype need %zu", f->path,
+                   name, (long long)(end - begin), t->n_bytes);
   t->data = f->data + header_end + begin;
   return DF_OK;
 }
@@ -112,9 +114,11 @@ static df_status read_tensor(const st_file *f, size_t header_end, const char *na
                              const df_json *info, df_st_tensor *t, df_error *err) {
   uint32_t bits = 0;
   if (name_len == 0 || name_len > DF_LIMIT_TENSOR_NAME_BYTES || strlen(name) != name_len)
-    return DF_FAIL(err, DF_ERR_FORMAT, "could not read \"%s\": tensor name of %zu bytes is empty, overlong or holds a zero byte",
-                   f->path, name_len);
-  if (df_json_kind_of(info) != DF_JSON_OBJECT) return fail(f, DF_ERR_FORMAT, err, name, "is not described by an object");
+    return DF_FAIL(err, DF_ERR_FORMAT,
+                   "could not read \"%s\": tensor name of %zu bytes is empty, overlong or holds a zero byte", f->path,
+                   name_len);
+  if (df_json_kind_of(info) != DF_JSON_OBJECT)
+    return fail(f, DF_ERR_FORMAT, err, name, "is not described by an object");
   t->name = name;
   df_status s = read_dtype(f, name, info, t, &bits, err);
   if (s == DF_OK) s = read_shape(f, name, info, t, err);
@@ -148,8 +152,9 @@ static df_status read_header(st_file *f, size_t *header_end, df_error *err) {
                    f->size);
   memcpy(&n, f->data, sizeof n); /* little endian, as the host */
   if (n > DF_LIMIT_ST_HEADER_BYTES || n > f->size - sizeof n) {
-    df_status s = DF_FAIL(err, DF_ERR_FORMAT, "could not read \"%s\": header of %llu bytes in a file of %zu (at most %d)",
-                          f->path, (unsigned long long)n, f->size, DF_LIMIT_ST_HEADER_BYTES);
+    df_status s =
+        DF_FAIL(err, DF_ERR_FORMAT, "could not read \"%s\": header of %llu bytes in a file of %zu (at most %d)",
+                f->path, (unsigned long long)n, f->size, DF_LIMIT_ST_HEADER_BYTES);
     df_error_hint(err, "the file is not safetensors, or incomplete; download or copy it again");
     return s;
   }
@@ -309,7 +314,8 @@ static df_status add_shards(df_st *st, const char *index_path, const df_json *we
     bool existed;
     const char *shard = df_json_str(v, &len);
     if (!is_plain_name(shard, len))
-      return DF_FAIL(err, DF_ERR_FORMAT, "could not read \"%s\": tensor \"%.100s\" is placed in \"%.100s\", not a plain file name",
+      return DF_FAIL(err, DF_ERR_FORMAT,
+                     "could not read \"%s\": tensor \"%.100s\" is placed in \"%.100s\", not a plain file name",
                      index_path, name, shard ? shard : "(no string)");
     DF_TRY(df_map_put(seen, shard, len, 0, &existed, err));
     if (!existed) DF_TRY(add_shard(st, index_path, weight_map, shard, err));
@@ -331,8 +337,8 @@ static df_status check_complete(const df_st *st, const char *index_path, const d
   uint32_t unused;
   while (s == DF_OK && df_json_next(&it, &name, &len, &v))
     if (!df_map_get(&have, name, len, &unused))
-      s = DF_FAIL(err, DF_ERR_FORMAT, "could not read \"%s\": tensor \"%.150s\" is not in its shard \"%.150s\"", index_path,
-                  name, df_json_str(v, NULL));
+      s = DF_FAIL(err, DF_ERR_FORMAT, "could not read \"%s\": tensor \"%.150s\" is not in its shard \"%.150s\"",
+                  index_path, name, df_json_str(v, NULL));
   df_map_release(&have);
   return s;
 }
@@ -398,4 +404,6 @@ const df_st_tensor *df_st_find(const df_st *st, const char *name) {
   return df_map_get(&st->index, name, strlen(name), &i) ? &st->tensors[i] : NULL;
 }
 
-void df_st_drop(const df_st *st, const df_st_tensor *t) { df_file_map_drop(&st->files[t->file].map, t->data, t->n_bytes); }
+void df_st_drop(const df_st *st, const df_st_tensor *t) {
+  df_file_map_drop(&st->files[t->file].map, t->data, t->n_bytes);
+}

@@ -22,14 +22,14 @@
 enum { DF_ST_MAX_DIMS = 8 };
 
 typedef struct df_st_tensor {
-  const char *name;              /* zero terminated */
-  const char *dtype;             /* "BF16", "F8_E4M3", ...: static storage */
-  uint32_t n_dims;               /* 0 for a scalar */
+  const char *name;               /* zero terminated */
+  const char *dtype;              /* "BF16", "F8_E4M3", ...: static storage */
+  uint32_t n_dims;                /* 0 for a scalar */
   uint64_t shape[DF_ST_MAX_DIMS]; /* outermost first: a Linear weight is [out, in] */
   uint64_t n_values;
-  size_t n_bytes;                /* may be 0 when a dimension is 0 */
-  const void *data;              /* not aligned to anything if the writer did not care */
-  uint32_t file;                 /* which shard */
+  size_t n_bytes;   /* may be 0 when a dimension is 0 */
+  const void *data; /* not aligned to anything if the writer did not care */
+  uint32_t file;    /* which shard */
 } df_st_tensor;
 
 typedef struct df_st df_st;

@@ -12,28 +12,25 @@ typedef struct pair {
 
 /* Stems; ".weight" or ".bias" follows and is the same on both sides. */
 static const pair k_layer[] = {
-    {"attn_norm", "input_layernorm"},
-    {"attn_q", "self_attn.q_proj"},
-    {"attn_k", "self_attn.k_proj"},
-    {"attn_v", "self_attn.v_proj"},
-    {"attn_output", "self_attn.o_proj"},
-    {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"},
-    {"ffn_norm", "post_attention_layernorm"},
-    {"ffn_gate", "mlp.gate_proj"},
-    {"ffn_up", "mlp.up_proj"},
+    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
 };
 
 static const pair k_global[] = {
-    {"token_embd", "embed_tokens"}, {"output_norm", "norm"}, {"output", "lm_head"},
-    {"fc", "fc"},                   {"enc.output_norm", "hidden_norm"},
+    {"token_embd", "embed_tokens"},     {"output_norm", "norm"}, {"output", "lm_head"}, {"fc", "fc"},
+    {"enc.output_norm", "hidden_norm"},
 };
 
 enum { FIRST_DRAFT_GLOBAL = 3 };
 
 static const pair k_alias[] = {
-    {"layers.0.", "midlayer."}, {"fc.", "encoder.fc."}, {"hidden_norm.", "encoder.output_norm_enc."},
+    {"layers.0.", "midlayer."},
+    {"fc.", "encoder.fc."},
+    {"hidden_norm.", "encoder.output_norm_enc."},
 };
 
 /* A name taken apart. */
@@ -71,7 +68,9 @@ static bool take_apart(const char *name, const char *layer_prefix, parts *out) {
   return true;
 }
 
-static bool equals(const char *s, const char *stem, size_t len) { return strlen(s) == len && memcmp(s, stem, len) == 0; }
+static bool equals(const char *s, const char *stem, size_t len) {
+  return strlen(s) == len && memcmp(s, stem, len) == 0;
+}
 
 static const pair *find_pair(const parts *p, bool by_gguf) {
   const pair *list = p->layer >= 0 ? k_layer : k_global;

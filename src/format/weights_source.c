@@ -59,7 +59,8 @@ static void note_strange_tensors(df_source *s) {
     /* Long-context frequency factors of llama files; the model loader applies them. */
     if (s->gguf && !c->is_draft && strcmp(name, "rope_freqs.weight") == 0) continue;
     if (strcmp(name, "d2t") == 0) df_config_note_unsupported(c, "a reduced draft vocabulary (tensor \"d2t\")");
-    if (strcmp(name, "mask_embedding") == 0) df_config_note_unsupported(c, "a mask embedding of its own (tensor \"mask_embedding\")");
+    if (strcmp(name, "mask_embedding") == 0)
+      df_config_note_unsupported(c, "a mask embedding of its own (tensor \"mask_embedding\")");
     if (strstr(name, "attention_sink_bias")) df_config_note_unsupported(c, "attention sinks (tensor \"%.100s\")", name);
     if (!df_name_is_known(ours, c->is_draft, c->n_layers))
       df_config_note_unsupported(c, "the tensor \"%.100s\", which is no part of a %s %s,", name, c->arch,
@@ -72,8 +73,8 @@ static df_status open_gguf(df_source *s, const char *path, df_error *err) {
   DF_TRY(df_gguf_open(path, &s->gguf, err));
   DF_TRY(df_gguf_opt_u32(s->gguf, "split.count", 1, &splits, err));
   if (splits > 1) {
-    df_status st = DF_FAIL(err, DF_ERR_UNSUPPORTED, "could not use \"%s\": it is one of %u parts of a split model", path,
-                           splits);
+    df_status st =
+        DF_FAIL(err, DF_ERR_UNSUPPORTED, "could not use \"%s\": it is one of %u parts of a split model", path, splits);
     df_error_hint(err, "merge the parts into one file first, for example with llama-gguf-split --merge");
     return st;
   }
@@ -95,11 +96,13 @@ static df_status open_folder(df_source *s, const char *path, df_error *err) {
   DF_TRY(df_path_join(path, "config.json", &config, err));
   df_status st = df_config_load_hf(config, &s->config, err);
   if (st == DF_ERR_IO)
-    df_error_hint(err, "a model folder needs config.json and model.safetensors; for GGUF give the file, not its folder");
+    df_error_hint(err,
+                  "a model folder needs config.json and model.safetensors; for GGUF give the file, not its folder");
   df_free(config);
   if (st != DF_OK) return st;
   st = df_st_open_folder(path, &s->st, err);
-  if (st == DF_ERR_IO) df_error_hint(err, "a model folder needs model.safetensors, or its index and every shard that it names");
+  if (st == DF_ERR_IO)
+    df_error_hint(err, "a model folder needs model.safetensors, or its index and every shard that it names");
   return st;
 }
 
@@ -195,8 +198,9 @@ static df_status unreadable(const df_source *s, const char *gguf_name, const df_
   }
   if (v) {
     if (type)
-      return DF_FAIL(err, DF_ERR_UNSUPPORTED, "could not use \"%s\": tensor \"%.200s\" is of type %s with %u dimensions",
-                     s->path, v->name, type, v->n_dims);
+      return DF_FAIL(err, DF_ERR_UNSUPPORTED,
+                     "could not use \"%s\": tensor \"%.200s\" is of type %s with %u dimensions", s->path, v->name, type,
+                     v->n_dims);
     return DF_FAIL(err, DF_ERR_UNSUPPORTED, "could not use \"%s\": tensor \"%.200s\" has the unknown type %d", s->path,
                    v->name, v->dtype);
   }
@@ -213,8 +217,9 @@ df_status df_source_get(const df_source *s, const char *gguf_name, df_tensor_vie
   /* GGUF data is aligned by its own rule; a safetensors header of odd length moves everything behind it. */
   uintptr_t need = values == 1 ? bytes : 2;
   if ((uintptr_t)v.data % need != 0) {
-    df_status st = DF_FAIL(err, DF_ERR_UNSUPPORTED, "could not use \"%s\": tensor \"%.200s\" is not aligned to %u bytes",
-                           s->path, v.name, (unsigned)need);
+    df_status st =
+        DF_FAIL(err, DF_ERR_UNSUPPORTED, "could not use \"%s\": tensor \"%.200s\" is not aligned to %u bytes", s->path,
+                v.name, (unsigned)need);
     df_error_hint(err, "save the file again with a current safetensors release, which pads the header");
     return st;
   }

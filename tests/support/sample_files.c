@@ -1,11 +1,13 @@
 #define _GNU_SOURCE
 #include "support/sample_files.h"
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
+
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,11 @@
 /* df_config from config.json files. GGUF: test_config_gguf.c. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -174,11 +176,21 @@ static void test_config_load_hf__draft_with_windows_and_yarn(void **state) {
 
 static void test_config_default_taps__published_examples(void **state) {
   (void)state;
-  const struct { uint32_t n, k, want[8]; } cases[] = {
-      {24, 5, {1, 6, 11, 16, 21}},  {26, 5, {1, 6, 12, 18, 23}},  {28, 5, {1, 7, 13, 19, 25}},
-      {30, 5, {1, 8, 14, 20, 27}},  {32, 5, {1, 8, 15, 22, 29}},  {36, 5, {1, 9, 17, 25, 33}},
-      {40, 5, {1, 10, 19, 28, 37}}, {48, 5, {1, 12, 23, 34, 45}}, {64, 5, {1, 16, 31, 46, 61}},
-      {36, 8, {1, 6, 10, 15, 19, 24, 28, 33}}, {24, 1, {12}}, {25, 1, {12}}, {4, 2, {1, 1}}};
+  const struct {
+    uint32_t n, k, want[8];
+  } cases[] = {{24, 5, {1, 6, 11, 16, 21}},
+               {26, 5, {1, 6, 12, 18, 23}},
+               {28, 5, {1, 7, 13, 19, 25}},
+               {30, 5, {1, 8, 14, 20, 27}},
+               {32, 5, {1, 8, 15, 22, 29}},
+               {36, 5, {1, 9, 17, 25, 33}},
+               {40, 5, {1, 10, 19, 28, 37}},
+               {48, 5, {1, 12, 23, 34, 45}},
+               {64, 5, {1, 16, 31, 46, 61}},
+               {36, 8, {1, 6, 10, 15, 19, 24, 28, 33}},
+               {24, 1, {12}},
+               {25, 1, {12}},
+               {4, 2, {1, 1}}};
   for (size_t i = 0; i < DF_COUNT_OF(cases); i++) {
     uint32_t taps[DF_LIMIT_TAPS];
     OK(df_config_default_taps(cases[i].n, cases[i].k, taps, NULL));
@@ -203,7 +215,8 @@ static void test_config_from_hf__taps_by_rule(void **state) {
   assert_int_equal(c.block_size, 16);
   expect_bad(DRAFT, "\"block_size\":8", DF_ERR_FORMAT, "num_target_layers");
   expect_bad(DRAFT, "\"num_target_layers\":3", DF_ERR_FORMAT, "no default for 3 draft layers on 3 target layers");
-  expect_bad(DRAFT, "\"num_target_layers\":8,\"dflash_config\":{\"target_layer_ids\":[8]}", DF_ERR_FORMAT, "a tapped layer is 8");
+  expect_bad(DRAFT, "\"num_target_layers\":8,\"dflash_config\":{\"target_layer_ids\":[8]}", DF_ERR_FORMAT,
+             "a tapped layer is 8");
   expect_bad(DRAFT, "\"dflash_config\":{\"target_layer_ids\":[-1]}", DF_ERR_FORMAT, "target_layer_ids");
   expect_bad(DRAFT, "\"dflash_config\":{\"target_layer_ids\":[]}", DF_ERR_FORMAT, "has 0 entries");
 }
@@ -221,10 +234,12 @@ static void test_config_from_hf__head_dim(void **state) {
 
 static void test_config_from_hf__rope_spellings(void **state) {
   (void)state;
-  const char *const top = "\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"attention_factor\":1.2,"
-                          "\"original_max_position_embeddings\":128,\"beta_fast\":24}";
-  const char *const merged = "\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"yarn\",\"factor\":4.0,"
-                             "\"attention_factor\":1.2,\"original_max_position_embeddings\":128,\"beta_fast\":24}";
+  const char *const top =
+      "\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"attention_factor\":1.2,"
+      "\"original_max_position_embeddings\":128,\"beta_fast\":24}";
+  const char *const merged =
+      "\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"yarn\",\"factor\":4.0,"
+      "\"attention_factor\":1.2,\"original_max_position_embeddings\":128,\"beta_fast\":24}";
   df_config a = small("LlamaForCausalLM", top), b = small("LlamaForCausalLM", merged);
   assert_memory_equal(&a.rope, &b.rope, sizeof a.rope);
   assert_int_equal(a.rope.scaling, DF_ROPE_YARN);
@@ -238,17 +253,22 @@ static void test_config_from_hf__rope_spellings(void **state) {
   a = small("LlamaForCausalLM", "\"rope_scaling\":{\"rope_type\":\"default\",\"factor\":2.5}");
   assert_int_equal(a.rope.scaling, DF_ROPE_NONE);
   assert_true(a.rope.factor == 1);
-  a = small("LlamaForCausalLM", "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":8,\"mscale\":0.7,\"mscale_all_dim\":1.0}");
+  a = small("LlamaForCausalLM",
+            "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":8,\"mscale\":0.7,\"mscale_all_dim\":1.0}");
   assert_true(a.rope.has_mscale && a.rope.mscale == 0.7f && a.rope.has_mscale_all_dim && a.rope.mscale_all_dim == 1);
   assert_false(a.rope.has_attention_factor);
-  expect_unsupported("LlamaForCausalLM", "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}", "rope scaling \"dynamic\"");
-  expect_bad("LlamaForCausalLM", "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":0}", DF_ERR_FORMAT, "key \"factor\" is 0");
+  expect_unsupported("LlamaForCausalLM", "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}",
+                     "rope scaling \"dynamic\"");
+  expect_bad("LlamaForCausalLM", "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":0}", DF_ERR_FORMAT,
+             "key \"factor\" is 0");
   expect_bad("LlamaForCausalLM", "\"rope_theta\":1", DF_ERR_FORMAT, "the rope base is 1");
-  expect_bad("LlamaForCausalLM", "\"rope_scaling\":{\"type\":\"llama3\",\"factor\":2,\"low_freq_factor\":4,\"high_freq_factor\":4}",
+  expect_bad("LlamaForCausalLM",
+             "\"rope_scaling\":{\"type\":\"llama3\",\"factor\":2,\"low_freq_factor\":4,\"high_freq_factor\":4}",
              DF_ERR_FORMAT, "frequency factors");
 }
 
-static void expect_layers(const char *arch, const char *more, uint32_t window, const char *sliding, const char *causal) {
+static void expect_layers(const char *arch, const char *more, uint32_t window, const char *sliding,
+                          const char *causal) {
   df_config c = small(arch, more);
   assert_int_equal(c.sliding_window, window);
   for (uint32_t i = 0; i < c.n_layers; i++) {
@@ -265,25 +285,37 @@ static void test_config_from_hf__windows_and_causality(void **state) {
   expect_layers(DRAFT, TAPS "," TYPES ",\"sliding_window\":32", 32, "s-s", "c-c");
   expect_layers(DRAFT, TAPS "," TYPES ",\"sliding_window\":32,\"is_causal\":false", 32, "s-s", "---");
   expect_layers(DRAFT, TAPS "," TYPES ",\"sliding_window\":32,\"is_causal\":true", 32, "s-s", "ccc");
-  expect_layers(DRAFT, "\"is_causal\":false,\"dflash_config\":{\"target_layer_ids\":[1],\"causal\":true}", 0, "---", "---");
+  expect_layers(DRAFT, "\"is_causal\":false,\"dflash_config\":{\"target_layer_ids\":[1],\"causal\":true}", 0, "---",
+                "---");
   expect_layers(DRAFT, "\"dflash_config\":{\"target_layer_ids\":[1],\"causal\":true}", 0, "---", "ccc");
-  expect_layers(DRAFT, "\"dflash_config\":{\"target_layer_ids\":[1],\"use_swa\":true,\"swa_window_size\":24}", 24, "sss", "---");
-  expect_layers(DRAFT, FULL ",\"sliding_window\":99,\"dflash_config\":{\"target_layer_ids\":[1],\"use_swa\":true,\"swa_window_size\":24}",
-                24, "sss", "---");
-  expect_layers(DRAFT, TYPES ",\"sliding_window\":99,\"dflash_config\":{\"target_layer_ids\":[1],\"use_swa\":true,\"swa_window_size\":24}",
-                24, "s-s", "c-c");
+  expect_layers(DRAFT, "\"dflash_config\":{\"target_layer_ids\":[1],\"use_swa\":true,\"swa_window_size\":24}", 24,
+                "sss", "---");
+  expect_layers(
+      DRAFT,
+      FULL
+      ",\"sliding_window\":99,\"dflash_config\":{\"target_layer_ids\":[1],\"use_swa\":true,\"swa_window_size\":24}",
+      24, "sss", "---");
+  expect_layers(
+      DRAFT,
+      TYPES
+      ",\"sliding_window\":99,\"dflash_config\":{\"target_layer_ids\":[1],\"use_swa\":true,\"swa_window_size\":24}",
+      24, "s-s", "c-c");
   expect_layers(DRAFT, FULL ",\"sliding_window\":99," TAPS, 0, "---", "---");
-  expect_layers("Qwen2ForCausalLM", "\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":1", 64, "-ss", "---");
-  expect_layers("Qwen2ForCausalLM", "\"use_sliding_window\":false,\"sliding_window\":64,\"max_window_layers\":1", 0, "---", "---");
+  expect_layers("Qwen2ForCausalLM", "\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":1", 64,
+                "-ss", "---");
+  expect_layers("Qwen2ForCausalLM", "\"use_sliding_window\":false,\"sliding_window\":64,\"max_window_layers\":1", 0,
+                "---", "---");
   expect_bad(DRAFT, TAPS "," TYPES, DF_ERR_FORMAT, "sliding layers without a window size");
   expect_bad(DRAFT, TAPS ",\"layer_types\":[\"full_attention\"]", DF_ERR_FORMAT, "has 1 entries for 3 layers");
-  expect_unsupported("LlamaForCausalLM", "\"layer_types\":[\"full_attention\",\"linear_attention\",\"full_attention\"]", "linear_attention");
+  expect_unsupported("LlamaForCausalLM", "\"layer_types\":[\"full_attention\",\"linear_attention\",\"full_attention\"]",
+                     "linear_attention");
 }
 
 static void test_config_from_hf__draft_numbers(void **state) {
   (void)state;
-  df_config c = small(DRAFT, "\"logit_scale\":0.5,\"block_size\":4,\"dflash_config\":{\"target_layer_ids\":[2,0],"
-                             "\"input_embedding_scale\":8,\"mask_token_id\":999}");
+  df_config c = small(DRAFT,
+                      "\"logit_scale\":0.5,\"block_size\":4,\"dflash_config\":{\"target_layer_ids\":[2,0],"
+                      "\"input_embedding_scale\":8,\"mask_token_id\":999}");
   assert_true(c.logit_scale == 0.5f && c.embedding_scale == 8);
   assert_int_equal(c.block_size, 4);
   assert_int_equal(c.mask_token_id, 999);
@@ -291,7 +323,8 @@ static void test_config_from_hf__draft_numbers(void **state) {
   assert_int_equal(c.taps[1], 0);
   c = small(DRAFT, "\"attention_bias\":true," TAPS);
   assert_true(c.attention_bias && c.attention_out_bias);
-  expect_bad(DRAFT, "\"dflash_config\":{\"target_layer_ids\":[1],\"mask_token_id\":1000}", DF_ERR_FORMAT, "the mask token id is 1000");
+  expect_bad(DRAFT, "\"dflash_config\":{\"target_layer_ids\":[1],\"mask_token_id\":1000}", DF_ERR_FORMAT,
+             "the mask token id is 1000");
   expect_bad(DRAFT, TAPS ",\"block_size\":0", DF_ERR_FORMAT, "key \"block_size\" is 0, expected 1 to 256");
   expect_bad(DRAFT, "\"dflash_config\":[]", DF_ERR_FORMAT, "key \"dflash_config\" is an array");
 }
@@ -317,8 +350,9 @@ static void test_config_check_supported__refuses_variants(void **state) {
   expect_unsupported("LlamaForCausalLM", "\"hidden_act\":\"gelu\"", "\"gelu\"");
   expect_unsupported("LlamaForCausalLM", "\"quantization_config\":{}", "quantization_config");
   /* Keys that are there but off. */
-  df_config c = small(DRAFT, WITH("\"selector_rank\":0,\"attention_sink_bias\":false,\"markov_rank\":null,\"projector_type\":null,"
-                                  "\"attention_value_scale\":1.0") ",\"draft_vocab_size\":1000");
+  df_config c = small(
+      DRAFT, WITH("\"selector_rank\":0,\"attention_sink_bias\":false,\"markov_rank\":null,\"projector_type\":null,"
+                  "\"attention_value_scale\":1.0") ",\"draft_vocab_size\":1000");
   OK(df_config_check_supported(&c, "x", NULL));
 }
 
@@ -329,7 +363,8 @@ static void test_config_from_hf__unknown_architecture(void **state) {
   assert_int_equal(read_small("MambaForCausalLM", "", &c, &err), DF_ERR_UNSUPPORTED);
   assert_string_equal(err.msg, "could not read \"c.json\": architecture \"MambaForCausalLM\" is not supported");
   assert_non_null(strstr(err.hint, "llama, qwen2, qwen3, dflash"));
-  const char *const rest = ",\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"intermediate_size\":8,\"vocab_size\":9}";
+  const char *const rest =
+      ",\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"intermediate_size\":8,\"vocab_size\":9}";
   char text[512];
   (void)snprintf(text, sizeof text, "{\"model_type\":\"qwen2\"%s", rest);
   OK(read_text(text, &c, &err));
@@ -346,15 +381,21 @@ static void test_config_from_hf__bad_geometry(void **state) {
   (void)state;
   df_config c;
   df_error err = {0};
-  const struct { const char *text, *why; } cases[] = {
+  const struct {
+    const char *text, *why;
+  } cases[] = {
       {"{\"model_type\":\"llama\"}", "key \"num_hidden_layers\" is missing"},
       {"{\"model_type\":\"llama\",\"num_hidden_layers\":0}", "key \"num_hidden_layers\" is 0, expected 1 to 1024"},
       {"{\"model_type\":\"llama\",\"num_hidden_layers\":1e300}", "key \"num_hidden_layers\" is 1e+300"},
       {"{\"model_type\":\"llama\",\"num_hidden_layers\":\"2\"}", "is a string, expected an integer"},
-      {"{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_heads\":3,"
-       "\"intermediate_size\":8,\"vocab_size\":9}", "4 heads are not a multiple of 3 kv heads"},
-      {"{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":65,\"num_attention_heads\":4,\"intermediate_size\":8,"
-       "\"vocab_size\":9}", "4 heads do not divide a hidden size of 65"},
+      {"{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_"
+       "heads\":3,"
+       "\"intermediate_size\":8,\"vocab_size\":9}",
+       "4 heads are not a multiple of 3 kv heads"},
+      {"{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":65,\"num_attention_heads\":4,\"intermediate_"
+       "size\":8,"
+       "\"vocab_size\":9}",
+       "4 heads do not divide a hidden size of 65"},
       {"{\"architectures\":{}}", "key \"architectures\" is an object, expected an array"},
   };
   for (size_t i = 0; i < DF_COUNT_OF(cases); i++) {

@@ -1,9 +1,11 @@
 /* df_config from GGUF metadata. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -223,7 +225,8 @@ static void test_config_from_gguf__draft(void **state) {
   OK(df_gguf_put_u32(w, "tokenizer.ggml.mask_token_id", 999, NULL));
   OK(df_gguf_put_bool(w, "dflash.attention.causal", true, NULL));
   u32(w, "dflash", "attention.sliding_window", 24);
-  OK(df_gguf_put_array(w, "dflash.attention.sliding_window_pattern", DF_GGUF_BOOL, (const uint8_t[]){1, 0, 1}, 3, NULL));
+  OK(df_gguf_put_array(w, "dflash.attention.sliding_window_pattern", DF_GGUF_BOOL, (const uint8_t[]){1, 0, 1}, 3,
+                       NULL));
   f32(w, "dflash", "logit_scale", 0);
   f32(w, "dflash", "embedding_scale", 8);
   c = must_read(w);
@@ -279,10 +282,14 @@ static void test_config_from_gguf__bad_drafts(void **state) {
 
 static void test_config_from_gguf__refuses_variants(void **state) {
   (void)state;
-  const struct { const char *tensor, *what; } tensors[] = {
-      {"selector_hidden.weight", "DFlash2 candidate selector"}, {"markov_w1.weight", "DSpark markov head"},
-      {"d2t", "reduced draft vocabulary"}, {"blk.0.attn_sinks.weight", "attention sinks"},
-      {"blk.0.attn_conv_base", "convolution"}, {"fc.scale", "fc.scale"}};
+  const struct {
+    const char *tensor, *what;
+  } tensors[] = {{"selector_hidden.weight", "DFlash2 candidate selector"},
+                 {"markov_w1.weight", "DSpark markov head"},
+                 {"d2t", "reduced draft vocabulary"},
+                 {"blk.0.attn_sinks.weight", "attention sinks"},
+                 {"blk.0.attn_conv_base", "convolution"},
+                 {"fc.scale", "fc.scale"}};
   for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
     df_gguf_writer *w = base_draft();
     tensor(w, tensors[i].tensor);

@@ -1,9 +1,11 @@
 /* GGUF: what the writer writes, the reader reads; typed access. Hostile files: test_gguf_hostile.c. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,10 +42,15 @@ static df_gguf_writer *full_writer(void) {
   const float f32[] = {-1.5f, 3.25e30f};
   const double f64[] = {0.1, -1e300};
   const uint8_t bools[] = {1, 0, 1};
-  const struct { const char *name; df_gguf_type type; const void *p; size_t size; } kinds[] = {
-      {"u8", DF_GGUF_U8, u8, 1}, {"i8", DF_GGUF_I8, i8, 1}, {"u16", DF_GGUF_U16, u16, 2}, {"i16", DF_GGUF_I16, i16, 2},
-      {"u32", DF_GGUF_U32, u32, 4}, {"i32", DF_GGUF_I32, i32, 4}, {"u64", DF_GGUF_U64, u64, 8},
-      {"i64", DF_GGUF_I64, i64, 8}, {"f32", DF_GGUF_F32, f32, 4}, {"f64", DF_GGUF_F64, f64, 8}};
+  const struct {
+    const char *name;
+    df_gguf_type type;
+    const void *p;
+    size_t size;
+  } kinds[] = {{"u8", DF_GGUF_U8, u8, 1},    {"i8", DF_GGUF_I8, i8, 1},    {"u16", DF_GGUF_U16, u16, 2},
+               {"i16", DF_GGUF_I16, i16, 2}, {"u32", DF_GGUF_U32, u32, 4}, {"i32", DF_GGUF_I32, i32, 4},
+               {"u64", DF_GGUF_U64, u64, 8}, {"i64", DF_GGUF_I64, i64, 8}, {"f32", DF_GGUF_F32, f32, 4},
+               {"f64", DF_GGUF_F64, f64, 8}};
   OK(df_gguf_put_u32(w, "general.alignment", 64, NULL));
   OK(df_gguf_put_cstr(w, "general.architecture", "llama", NULL));
   for (size_t i = 0; i < DF_COUNT_OF(kinds); i++) {
@@ -268,7 +275,8 @@ static void test_gguf_put__refuses_what_the_reader_would(void **state) {
   const uint64_t row[] = {33}, zero[] = {4, 0}, huge[] = {1ull << 33, 1ull << 33, 1ull << 33};
   expect_fail(df_gguf_put_tensor(w, "t", DF_Q8_0, 1, row, NULL, &err), DF_ERR_ARGUMENT, &err, "multiple of 32");
   expect_fail(df_gguf_put_tensor(w, "t", DF_F32, 2, zero, NULL, &err), DF_ERR_ARGUMENT, &err, "dimension 1 is 0");
-  expect_fail(df_gguf_put_tensor(w, "t", DF_F32, 3, huge, NULL, &err), DF_ERR_ARGUMENT, &err, "dimension 1 is 8589934592");
+  expect_fail(df_gguf_put_tensor(w, "t", DF_F32, 3, huge, NULL, &err), DF_ERR_ARGUMENT, &err,
+              "dimension 1 is 8589934592");
   expect_fail(df_gguf_put_tensor(w, "t", 99, 1, row, NULL, &err), DF_ERR_ARGUMENT, &err, "unknown type 99");
   expect_fail(df_gguf_put_tensor(w, long_name, DF_F32, 1, row, NULL, &err), DF_ERR_ARGUMENT, &err, "299 bytes");
   OK(df_gguf_put_tensor(w, "t", DF_F32, 1, row, NULL, NULL));

@@ -1,9 +1,11 @@
 /* GGUF files that lie: truncated, absurd, overlapping names. Bytes are put together by hand, not by the writer. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,8 +186,14 @@ static void test_gguf_open__bad_tensors(void **state) {
   (void)state;
   df_buf b;
   const uint64_t zero[] = {8, 0}, wide[] = {1ull << 40, 1ull << 40}, bytes[] = {1ull << 62}, five[] = {1, 1, 1, 1, 1};
-  const struct { const char *name; uint32_t n; const uint64_t *dims; uint32_t type; uint64_t offset; const char *why; }
-  cases[] = {
+  const struct {
+    const char *name;
+    uint32_t n;
+    const uint64_t *dims;
+    uint32_t type;
+    uint64_t offset;
+    const char *why;
+  } cases[] = {
       {"t", 2, zero, 0, 0, "\"t\" has a dimension of 0"},
       {"t", 2, wide, 0, 0, "product overflows"},
       {"t", 1, bytes, 0, 0, "byte count that overflows"},

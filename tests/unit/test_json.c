@@ -1,9 +1,11 @@
 /* JSON reading and writing. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
+
 #include <float.h>
 #include <math.h>
 #include <pthread.h>
@@ -41,8 +43,9 @@ static void expect_error(df_status got, const df_error *err, const char *text) {
 
 static void test_json_parse__kinds_and_values(void **state) {
   (void)state;
-  df_json *root = parse("{\"n\":null,\"t\":true,\"f\":false,\"i\":-9223372036854775808,\"r\":0.1,\"s\":\"a\\u0000\\u00e9\\ud83d\\ude00\","
-                        "\"a\":[1,[2]],\"o\":{}}");
+  df_json *root = parse(
+      "{\"n\":null,\"t\":true,\"f\":false,\"i\":-9223372036854775808,\"r\":0.1,\"s\":\"a\\u0000\\u00e9\\ud83d\\ude00\","
+      "\"a\":[1,[2]],\"o\":{}}");
   size_t len = 0;
   const char *s = df_json_str(df_json_member(root, "s"), &len);
   assert_int_equal(df_json_kind_of(root), DF_JSON_OBJECT);
@@ -89,8 +92,10 @@ static void test_json_next__keeps_file_order(void **state) {
 
 static void test_json_parse__refuses(void **state) {
   (void)state;
-  const char *const bad[] = {"",     "{",        "[1,]",     "{\"a\":1,}", "nul",  "01",   "1 2", "\"\\ud800\"", "'a'",
-                             "[1}",  "{\"a\" 1}", "\"\xFF\"", "\"\xC0\x80\"", "NaN", "+1", "1e999", "{\"a\":1,\"a\":2}", "\"a\nb\"", "{1:2}"};
+  const char *const bad[] = {
+      "",     "{",         "[1,]",     "{\"a\":1,}",   "nul", "01", "1 2",   "\"\\ud800\"",       "'a'",
+      "[1}",  "{\"a\" 1}", "\"\xFF\"", "\"\xC0\x80\"", "NaN", "+1", "1e999", "{\"a\":1,\"a\":2}", "\"a\nb\"",
+      "{1:2}"};
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
     expect_parse(bad[i], strlen(bad[i]), DF_ERR_FORMAT, "could not parse JSON: line 1 column");
   expect_parse("1\0", 2, DF_ERR_FORMAT, "zero byte at offset 1");
@@ -143,7 +148,9 @@ static void test_json_parse__integers_beyond_64_bits(void **state) {
 
 static void test_json_opt__defaults_ranges_kinds(void **state) {
   (void)state;
-  df_json *root = parse("{\"i\":7,\"r\":2.0,\"h\":2.5,\"neg\":-1,\"s\":\"txt\",\"z\":\"a\\u0000b\",\"null\":null,\"b\":true,\"a\":[],\"big\":5000000000}");
+  df_json *root = parse(
+      "{\"i\":7,\"r\":2.0,\"h\":2.5,\"neg\":-1,\"s\":\"txt\",\"z\":\"a\\u0000b\",\"null\":null,\"b\":true,\"a\":[],"
+      "\"big\":5000000000}");
   df_error err;
   int64_t i = 99;
   uint32_t u = 99;
@@ -159,7 +166,8 @@ static void test_json_opt__defaults_ranges_kinds(void **state) {
   assert_int_equal(i, 7);
   OK(df_json_opt_i64(root, "r", 0, 0, 10, &i, NULL));
   assert_int_equal(i, 2);
-  expect_error(df_json_opt_i64(root, "h", 0, 0, 10, &i, &err), &err, "key \"h\" is 2.5, expected an integer from 0 to 10");
+  expect_error(df_json_opt_i64(root, "h", 0, 0, 10, &i, &err), &err,
+               "key \"h\" is 2.5, expected an integer from 0 to 10");
   expect_error(df_json_opt_i64(root, "neg", 0, 0, 10, &i, &err), &err, "key \"neg\" is -1, expected 0 to 10");
   expect_error(df_json_opt_i64(root, "s", 0, 0, 10, &i, &err), &err, "key \"s\" is a string, expected an integer");
   assert_int_equal(i, 2);
@@ -239,7 +247,8 @@ static void test_json_out__document(void **state) {
   df_json_out_close(&w);
   OK(df_json_out_end(&w));
   assert_string_equal(b.data,
-                      "{\"text\":\"q\\\"\\\\/\\n\\r\\t\\b\\f\\u0001\\u007f\xC3\xA9\",\"list\":[-9223372036854775808,18446744073709551615,"
+                      "{\"text\":\"q\\\"\\\\/"
+                      "\\n\\r\\t\\b\\f\\u0001\\u007f\xC3\xA9\",\"list\":[-9223372036854775808,18446744073709551615,"
                       "0.1,-1e+300,null,true,null,[],{}],\"copy\":[1,{\"k\":[null,2.5]}],\"raw\":{\"x\":1}}");
   df_json_free(v);
   df_buf_release(&b);
@@ -376,8 +385,10 @@ static df_status write_job(void *arg, df_error *err) {
 
 static void test_json__every_allocation_fails(void **state) {
   (void)state;
-  char text[] = "{\"a\":[1,2.5,\"some text that is longer than a first buffer\",{\"b\":null,\"c\":true}],\"d\":\"\\u00e9\",\"e\":-1,"
-                "\"f\":[[],{}],\"g\":1,\"h\":2,\"i\":3,\"j\":4,\"k\":5,\"l\":6,\"m\":123456789012345678901234567890}";
+  char text[] =
+      "{\"a\":[1,2.5,\"some text that is longer than a first "
+      "buffer\",{\"b\":null,\"c\":true}],\"d\":\"\\u00e9\",\"e\":-1,"
+      "\"f\":[[],{}],\"g\":1,\"h\":2,\"i\":3,\"j\":4,\"k\":5,\"l\":6,\"m\":123456789012345678901234567890}";
   assert_true(test_each_allocation_fails(parse_job, text) >= 3);
   /* A text whose values, keys and one long string fill many chunks. */
   df_buf b;

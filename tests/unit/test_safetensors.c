@@ -1,9 +1,11 @@
 /* safetensors files, whole, sharded and damaged. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -50,8 +52,9 @@ static void test_st_open_bytes__tensors(void **state) {
   (void)state;
   df_buf b;
   df_st *st = NULL;
-  const char *header = "{\"__metadata__\":{\"format\":\"pt\"}," T("b", "BF16", "[2,3]", 4, 16) "," T("a", "F32", "[]", 0, 4) ","
-      T("none", "F16", "[0,7]", 16, 16) "," T("five", "U8", "[1,1,2,1,2]", 16, 20) "," T("f4", "F4", "[3,2]", 20, 23) "}";
+  const char *header = "{\"__metadata__\":{\"format\":\"pt\"}," T("b", "BF16", "[2,3]", 4, 16) "," T(
+      "a", "F32", "[]", 0, 4) "," T("none", "F16", "[0,7]", 16, 16) "," T("five", "U8", "[1,1,2,1,2]", 16,
+                                                                          20) "," T("f4", "F4", "[3,2]", 20, 23) "}";
   df_buf_init(&b, 0);
   test_put_safetensors(&b, header, k_data, 23);
   OK(df_st_open_bytes(b.data, b.len, "x.st", &st, NULL));
@@ -80,7 +83,12 @@ static void test_st_open_bytes__tensors(void **state) {
 
 static void test_st_open_bytes__bad_tensors(void **state) {
   (void)state;
-  const struct { const char *header; size_t n; df_status want; const char *why; } cases[] = {
+  const struct {
+    const char *header;
+    size_t n;
+    df_status want;
+    const char *why;
+  } cases[] = {
       {"{" T("a", "F32", "[1]", 0, 4) "}", 4, DF_OK, NULL},
       {"{}", 0, DF_OK, NULL},
       {"{" T("a", "F32", "[1]", 0, 4) "}", 3, DF_ERR_FORMAT, "spans bytes 0 to 4 of a data section of 3"},
@@ -97,7 +105,8 @@ static void test_st_open_bytes__bad_tensors(void **state) {
       {"{" T("a", "F32", "[1]", 0, 18446744073709551615) "}", 4, DF_ERR_FORMAT, "the second offset"},
       {"{" T("", "F32", "[1]", 0, 4) "}", 4, DF_ERR_FORMAT, "tensor name of 0 bytes"},
       {"{" T("x\\u0000y", "F32", "[1]", 0, 4) "}", 4, DF_ERR_FORMAT, "NUL byte in object key"},
-      {"{" T("a", "F32", "[1]", 0, 4) "," T("b", "U8", "[2]", 3, 5) "}", 5, DF_ERR_FORMAT, "tensors \"a\" and \"b\" overlap"},
+      {"{" T("a", "F32", "[1]", 0, 4) "," T("b", "U8", "[2]", 3, 5) "}", 5, DF_ERR_FORMAT,
+       "tensors \"a\" and \"b\" overlap"},
       {"{" T("b", "F32", "[1]", 0, 4) "," T("a", "F32", "[1]", 0, 4) "}", 4, DF_ERR_FORMAT, "overlap"},
       {"{" T("b", "F32", "[1]", 0, 4) "," T("b", "F32", "[1]", 4, 8) "}", 8, DF_ERR_FORMAT, "duplicate"},
       {"{\"a\":[]}", 0, DF_ERR_FORMAT, "not described by an object"},
@@ -179,7 +188,8 @@ static void expect_folder(const char *dir, df_status want, const char *why) {
   df_st *st = NULL;
   df_error err = {0};
   df_status s = df_st_open_folder(dir, &st, &err);
-  if (s != want || (s != DF_OK && !strstr(err.msg, why))) fail_msg("got %s \"%s\", expected \"%s\"", df_status_name(s), err.msg, why);
+  if (s != want || (s != DF_OK && !strstr(err.msg, why)))
+    fail_msg("got %s \"%s\", expected \"%s\"", df_status_name(s), err.msg, why);
   if (s == DF_OK) df_st_free(st);
 }
 
@@ -189,7 +199,9 @@ static void test_st_open_folder__shards(void **state) {
   df_st *st = NULL;
   write_shard(dir, "model-1.safetensors", "{" T("a", "F32", "[1]", 0, 4) "," T("old", "F32", "[1]", 4, 8) "}", 8);
   write_shard(dir, "model-2.safetensors", "{" T("b", "F32", "[1]", 8, 12) "," T("old", "F32", "[1]", 0, 4) "}", 12);
-  write_index(dir, "{\"metadata\":{},\"weight_map\":{\"b\":\"model-2.safetensors\",\"a\":\"model-1.safetensors\",\"old\":\"model-2.safetensors\"}}");
+  write_index(dir,
+              "{\"metadata\":{},\"weight_map\":{\"b\":\"model-2.safetensors\",\"a\":\"model-1.safetensors\",\"old\":"
+              "\"model-2.safetensors\"}}");
   OK(df_st_open_folder(dir, &st, NULL));
   assert_int_equal(df_st_count(st), 3);
   assert_memory_equal(df_st_find(st, "a")->data, k_data, 4);
@@ -215,7 +227,11 @@ static void test_st_open_folder__single(void **state) {
 static void test_st_open_index__bad(void **state) {
   (void)state;
   char *dir = test_dir_create();
-  const struct { const char *text; df_status want; const char *why; } cases[] = {
+  const struct {
+    const char *text;
+    df_status want;
+    const char *why;
+  } cases[] = {
       {"{\"weight_map\":{\"a\":\"../m.safetensors\"}}", DF_ERR_FORMAT, "\"../m.safetensors\", not a plain file name"},
       {"{\"weight_map\":{\"a\":\"/etc/passwd\"}}", DF_ERR_FORMAT, "not a plain file name"},
       {"{\"weight_map\":{\"a\":\"..\"}}", DF_ERR_FORMAT, "not a plain file name"},
@@ -227,7 +243,8 @@ static void test_st_open_index__bad(void **state) {
       {"[]", DF_ERR_FORMAT, "no \"weight_map\""},
       {"{\"weight_map\":[]}", DF_ERR_FORMAT, "is an array, expected an object"},
       {"{\"weight_map\":{\"a\":\"gone.safetensors\"}}", DF_ERR_IO, "gone.safetensors\": No such file"},
-      {"{\"weight_map\":{\"a\":\"m.safetensors\",\"z\":\"m.safetensors\"}}", DF_ERR_FORMAT, "tensor \"z\" is not in its shard \"m.safetensors\""},
+      {"{\"weight_map\":{\"a\":\"m.safetensors\",\"z\":\"m.safetensors\"}}", DF_ERR_FORMAT,
+       "tensor \"z\" is not in its shard \"m.safetensors\""},
       {"nonsense", DF_ERR_FORMAT, "could not parse JSON"},
       {"{\"weight_map\":{\"a\":\"m.safetensors\"}}", DF_OK, NULL},
   };

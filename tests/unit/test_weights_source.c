@@ -1,9 +1,11 @@
 /* One view over GGUF files, safetensors files and folders; tensor names in both directions. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -20,7 +22,11 @@ static const uint16_t k_halves[64] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,
 
 static void test_name_to_hf__spellings(void **state) {
   (void)state;
-  const struct { const char *gguf; unsigned i; const char *hf; } cases[] = {
+  const struct {
+    const char *gguf;
+    unsigned i;
+    const char *hf;
+  } cases[] = {
       {"blk.3.attn_q.weight", 0, "model.layers.3.self_attn.q_proj.weight"},
       {"blk.3.attn_q.weight", 1, "layers.3.self_attn.q_proj.weight"},
       {"blk.3.attn_q.weight", 2, NULL},
@@ -103,8 +109,10 @@ static void test_source_open__folder_and_file(void **state) {
   (void)state;
   char *dir = test_dir_create();
   write_config(dir, "DFlashDraftModel");
-  write_weights(dir, "{" T("layers.0.mlp.up_proj.weight", "BF16", "[4,2]", 0, 16) ","
-                     T("model.norm.weight", "F16", "[2]", 16, 20) "," T("encoder.fc.weight", "F32", "[1,1]", 20, 24) "," T("midlayer.self_attn.q_norm.weight", "I64", "[1]", 24, 32) "} ");
+  write_weights(dir, "{" T("layers.0.mlp.up_proj.weight", "BF16", "[4,2]", 0, 16) "," T(
+                         "model.norm.weight", "F16", "[2]", 16, 20) "," T("encoder.fc.weight", "F32", "[1,1]", 20,
+                                                                          24) "," T("midlayer.self_attn.q_norm.weight",
+                                                                                    "I64", "[1]", 24, 32) "} ");
   for (int i = 0; i < 2; i++) {
     df_tensor_view v;
     df_source *s = must_open(i ? test_dir_path(dir, "model.safetensors") : dir);
@@ -141,7 +149,8 @@ static void expect_get(const df_source *s, const char *name, df_status want, con
   df_error err = {0};
   df_tensor_view v = {.dtype = 1234};
   df_status got = df_source_get(s, name, &v, &err);
-  if (got != want || (got != DF_OK && !strstr(err.msg, why))) fail_msg("%s: %s \"%s\"", name, df_status_name(got), err.msg);
+  if (got != want || (got != DF_OK && !strstr(err.msg, why)))
+    fail_msg("%s: %s \"%s\"", name, df_status_name(got), err.msg);
   if (got != DF_OK) assert_int_equal(v.dtype, 1234);
 }
 
@@ -150,14 +159,15 @@ static void test_source_get__says_what_is_wrong(void **state) {
   char *dir = test_dir_create();
   write_config(dir, "LlamaForCausalLM");
   /* One space more or less at the end of the header moves all data by one byte. */
-  const char *header = "{" T("model.norm.weight", "F32", "[2]", 0, 8) "," T("model.embed_tokens.weight", "F8_E4M3", "[4]", 8, 12)
-                       "," T("lm_head.weight", "F16", "[1,1,1,1,2]", 12, 16) "}";
+  const char *header = "{" T("model.norm.weight", "F32", "[2]", 0, 8) "," T(
+      "model.embed_tokens.weight", "F8_E4M3", "[4]", 8, 12) "," T("lm_head.weight", "F16", "[1,1,1,1,2]", 12, 16) "}";
   for (int odd = 0; odd < 2; odd++) {
     char text[512];
     (void)snprintf(text, sizeof text, "%s%*s", header, (int)((8 - strlen(header) % 8) % 8) + odd, "");
     write_weights(dir, text);
     df_source *s = must_open(dir);
-    expect_get(s, "output_norm.weight", odd ? DF_ERR_UNSUPPORTED : DF_OK, "\"model.norm.weight\" is not aligned to 4 bytes");
+    expect_get(s, "output_norm.weight", odd ? DF_ERR_UNSUPPORTED : DF_OK,
+               "\"model.norm.weight\" is not aligned to 4 bytes");
     expect_get(s, "token_embd.weight", DF_ERR_UNSUPPORTED, "\"model.embed_tokens.weight\" is of type F8_E4M3");
     expect_get(s, "output.weight", DF_ERR_UNSUPPORTED, "\"lm_head.weight\"");
     expect_get(s, "blk.0.attn_q.weight", DF_ERR_FORMAT, "\"model.layers.0.self_attn.q_proj.weight\" is missing");
@@ -183,12 +193,16 @@ static void test_source_open__tensors_that_do_not_belong(void **state) {
   (void)state;
   expect_strange("DFlashDraftModel", "{" T("d2t", "I64", "[1]", 0, 8) "}", "reduced draft vocabulary");
   expect_strange("DFlashDraftModel", "{" T("mask_embedding", "BF16", "[2]", 0, 4) "}", "mask embedding");
-  expect_strange("DFlashDraftModel", "{" T("layers.0.self_attn.attention_sink_bias", "BF16", "[1]", 0, 2) "}", "attention sinks");
-  expect_strange("DFlashDraftModel", "{" T("markov_w1", "BF16", "[1]", 0, 2) "}", "\"markov_w1\", which is no part of a dflash draft");
+  expect_strange("DFlashDraftModel", "{" T("layers.0.self_attn.attention_sink_bias", "BF16", "[1]", 0, 2) "}",
+                 "attention sinks");
+  expect_strange("DFlashDraftModel", "{" T("markov_w1", "BF16", "[1]", 0, 2) "}",
+                 "\"markov_w1\", which is no part of a dflash draft");
   expect_strange("DFlashDraftModel", "{" T("layers.1.mlp.up_proj.weight", "BF16", "[1]", 0, 2) "}", "no part of");
   expect_strange("LlamaForCausalLM", "{" T("fc.weight", "BF16", "[1]", 0, 2) "}", "no part of a llama model");
-  expect_strange("LlamaForCausalLM", "{" T("model.layers.0.self_attn.rotary_emb.inv_freq", "F32", "[1]", 0, 4) "}", NULL);
-  expect_strange("DFlashDraftModel", "{" T("t2d", "BOOL", "[3]", 0, 3) "," T("model.embed_tokens.weight", "BF16", "[1]", 4, 6) "}", NULL);
+  expect_strange("LlamaForCausalLM", "{" T("model.layers.0.self_attn.rotary_emb.inv_freq", "F32", "[1]", 0, 4) "}",
+                 NULL);
+  expect_strange("DFlashDraftModel",
+                 "{" T("t2d", "BOOL", "[3]", 0, 3) "," T("model.embed_tokens.weight", "BF16", "[1]", 4, 6) "}", NULL);
 }
 
 static void write_gguf(const char *dir, const char *name, uint32_t splits) {
@@ -196,9 +210,14 @@ static void write_gguf(const char *dir, const char *name, uint32_t splits) {
   df_buf b;
   OK(df_gguf_writer_create(&w, NULL));
   OK(df_gguf_put_cstr(w, "general.architecture", "llama", NULL));
-  const struct { const char *key; uint32_t v; } numbers[] = {
-      {"llama.block_count", 1}, {"llama.embedding_length", 32}, {"llama.feed_forward_length", 32},
-      {"llama.attention.head_count", 2}, {"llama.vocab_size", 3}};
+  const struct {
+    const char *key;
+    uint32_t v;
+  } numbers[] = {{"llama.block_count", 1},
+                 {"llama.embedding_length", 32},
+                 {"llama.feed_forward_length", 32},
+                 {"llama.attention.head_count", 2},
+                 {"llama.vocab_size", 3}};
   for (size_t i = 0; i < DF_COUNT_OF(numbers); i++) OK(df_gguf_put_u32(w, numbers[i].key, numbers[i].v, NULL));
   OK(df_gguf_put_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f, NULL));
   if (splits) OK(df_gguf_put_scalar(w, "split.count", DF_GGUF_U16, &splits, NULL));
@@ -249,7 +268,8 @@ static void test_source_open__explains_failures(void **state) {
   char *dir = test_dir_create();
   expect_open(test_dir_path(dir, "nothing"), DF_ERR_IO, "No such file", "check the path");
   expect_open(dir, DF_ERR_IO, "config.json\": No such file", "needs config.json");
-  expect_open(test_dir_write(dir, "notes.txt", "hello", 5), DF_ERR_FORMAT, "not a GGUF or safetensors file", "give a .gguf file");
+  expect_open(test_dir_write(dir, "notes.txt", "hello", 5), DF_ERR_FORMAT, "not a GGUF or safetensors file",
+              "give a .gguf file");
   expect_open(test_dir_write(dir, "short.gguf", "GG", 2), DF_ERR_FORMAT, "the file ends at byte 2", "incomplete");
   write_weights(dir, "{}");
   expect_open(test_dir_path(dir, "model.safetensors"), DF_ERR_IO, "config.json", "needs its config.json");
