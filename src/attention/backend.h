@@ -36,8 +36,8 @@ typedef struct df_attn_caps {
 
 /* One layer's attention, as the model emits it. */
 typedef struct df_attn_layer {
-  const float *q;
-  size_t q_ld;
+  const float *q, *k, *v; /* rows of this pass; k and v are also in the KV pool */
+  size_t q_ld, kv_ld;
   df_act out;
   df_kv_view kv;
   uint32_t layer;
@@ -52,7 +52,7 @@ typedef struct df_attn_pass {
   df_mode mode;
   df_mask_layout mask_layout; /* captured */
   const df_mask_buffer *mask; /* the static input a captured mask is read from; NULL with NONE */
-  uint32_t mask_seq0;         /* sequence of the whole batch that the batch's first one is */
+  uint32_t seq0;         /* sequence of the whole batch that the batch's first one is */
 } df_attn_pass;
 
 typedef enum df_attn_phase { DF_PHASE_EAGER, DF_PHASE_CAPTURE, DF_PHASE_REPLAY } df_attn_phase;

@@ -82,7 +82,7 @@ void df_leaf_op(const df_leaf *l, const df_attn_pass *pass, const df_attn_layer 
                      .n_heads = s->n_heads, .n_kv = s->n_kv, .head_dim = s->head_dim,
                      .scale = 1.0f / sqrtf((float)s->head_dim), .causal = layer->causal, .window = layer->window,
                      .mask_layout = pass->mask_layout, .mask = pass->mask,
-                     .mask_seq0 = pass->mask_seq0};
+                     .seq0 = pass->seq0};
   op->tile_rows = tile_rows(l, rows, seqs);
   op->n_tiles = (rows + op->tile_rows - 1) / op->tile_rows;
 }

@@ -19,7 +19,7 @@ struct df_program {
 
 const char *df_op_name(df_op_kind k) {
   static const char *const names[] = {"embed", "norm", "quantize", "linear", "ffn-up", "rope-kv", "tap",
-                                      "attn-naive", "attn-tile", "attn-split", "attn-merge", "argmax"};
+                                      "attn-naive", "attn-tile", "attn-split", "attn-merge", "recurrent", "argmax"};
   return (unsigned)k < DF_OP_COUNT ? names[k] : "?";
 }
 
@@ -156,6 +156,10 @@ df_status df_emit_attn(df_program *p, df_op_kind kind, const df_op_attn *a, df_e
     default: return DF_FAIL(err, DF_ERR_INTERNAL, "op %d is no attention op", (int)kind);
   }
   return push(p, kind, a, sizeof *a, n, err);
+}
+
+df_status df_emit_recurrent(df_program *p, const df_op_recurrent *a, df_error *err) {
+  return push(p, DF_OP_RECURRENT, a, sizeof *a, p->max_seqs * a->n_kv, err);
 }
 
 df_status df_emit_argmax(df_program *p, const df_op_argmax *a, df_error *err) {

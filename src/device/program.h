@@ -35,6 +35,7 @@ typedef enum df_op_kind {
   DF_OP_ATTN_TILE,
   DF_OP_ATTN_SPLIT,
   DF_OP_ATTN_MERGE,
+  DF_OP_RECURRENT,
   DF_OP_ARGMAX,
   DF_OP_COUNT
 } df_op_kind;
@@ -144,13 +145,28 @@ typedef struct df_op_attn {
   uint32_t window;            /* 0 = none, else a row sees positions > pos - window */
   df_mask_layout mask_layout; /* captured: NONE unless the program carries a mask */
   const df_mask_buffer *mask; /* read when mask_layout is not NONE */
-  uint32_t mask_seq0;         /* sequence of the whole batch that the batch's first one is (halves) */
+  uint32_t seq0;         /* sequence of the whole batch that the batch's first one is (halves) */
   uint32_t tile_rows;         /* query rows of one chunk (TILE, SPLIT, MERGE) */
   uint32_t n_tiles;           /* per sequence */
   uint32_t n_split;           /* SPLIT: shares of the KV range */
   uint32_t max_chunks;        /* SPLIT, MERGE: KV chunks the part buffer has room for */
   float *parts;               /* SPLIT, MERGE: [seq][kv head][tile][kv chunk][query][16 + head_dim] */
 } df_op_attn;
+
+/* A gated delta rule, one state matrix per (sequence, KV head); see attention/recurrent.h. */
+typedef struct df_op_recurrent {
+  const df_batch *batch;
+  const float *q, *k, *v;
+  size_t q_ld, kv_ld;
+  df_act out;
+  uint32_t n_heads, n_kv, head_dim, seq0;
+  float scale;
+  const float *decay, *beta; /* [n_kv] */
+  float *committed;          /* of this layer in slot 0 */
+  size_t slot_stride;
+  float *behind;             /* of this layer, sequence 0, row 0; NULL: the committed state moves at once */
+  size_t seq_stride, row_stride;
+} df_op_recurrent;
 
 /* Per row: best logit of each segment; the caller takes the best of segments in order (lowest index wins). */
 typedef struct df_op_argmax {
@@ -190,6 +206,7 @@ df_status df_emit_ffn_up(df_program *p, const df_op_ffn_up *a, df_error *err) DF
 df_status df_emit_rope_kv(df_program *p, const df_op_rope_kv *a, df_error *err) DF_CHECK;
 df_status df_emit_tap(df_program *p, const df_op_tap *a, df_error *err) DF_CHECK;
 df_status df_emit_attn(df_program *p, df_op_kind kind, const df_op_attn *a, df_error *err) DF_CHECK;
+df_status df_emit_recurrent(df_program *p, const df_op_recurrent *a, df_error *err) DF_CHECK;
 df_status df_emit_argmax(df_program *p, const df_op_argmax *a, df_error *err) DF_CHECK;
 
 /* For executors: the list and the run-time arrays that df_pool_walk wants. */

@@ -94,7 +94,8 @@ df_status df_layer_emit_attention(const df_layer *l, const df_layer_pass *p, df_
                               .kv = p->kv, .n_heads = c->n_heads, .n_kv = c->n_kv_heads, .head_dim = c->head_dim};
   DF_TRY(df_emit_rope_kv(p->program, &rope, err));
   const df_weights *const o[] = {&l->o};
-  const df_attn_layer al = {.q = q, .q_ld = ws->qkv_ld, .out = df_act_for(ws->attn, o, 1), .kv = p->kv,
+  const df_attn_layer al = {.q = q, .k = k, .v = v, .q_ld = ws->qkv_ld, .kv_ld = ws->qkv_ld,
+                            .out = df_act_for(ws->attn, o, 1), .kv = p->kv,
                             .layer = p->layer, .causal = p->causal, .window = p->window};
   DF_TRY(p->attn->ops->emit(p->attn, &p->attn_pass, &al, err));
   df_op_linear out = {.x = al.out, .n_rows = rows, .add = true, .n_parts = 1};

@@ -45,7 +45,7 @@ static df_status emit_split_layer(const df_model *m, const df_decoder_pass *p, u
     lp[h].batch = lp[h].attn_pass.batch = &p->halves[h];
     lp[h].ws = &p->half_ws[h];
     lp[h].attn = p->attn->ops->half(p->attn, h);
-    lp[h].attn_pass.mask_seq0 = h ? p->halves[0].n_seqs : 0;
+    lp[h].attn_pass.seq0 = h ? p->halves[0].n_seqs : 0;
   }
   for (uint32_t h = 0; h < 2; h++) DF_TRY(df_layer_emit_attention(&m->layers[i], &lp[h], err));
   for (uint32_t h = 0; h < 2; h++) DF_TRY(df_layer_emit_ffn(&m->layers[i], &lp[h], err));

@@ -27,7 +27,7 @@ typedef struct df_target_params {
   uint32_t n_seq_buckets;
 } df_target_params;
 
-enum { DF_MAX_BUCKETS = 32 };
+enum { DF_MAX_BUCKETS = 64 }; /* as many as a step has sequences at most, so no list is ever cut */
 
 typedef struct df_target {
   df_model *m;

@@ -29,7 +29,7 @@ static void visible_range(const df_op_attn *a, uint32_t b, uint32_t r, uint32_t 
 static bool mask_allows(const df_op_attn *a, uint32_t b, uint32_t r, uint32_t p) {
   const df_batch *bt = a->batch;
   const uint32_t q0 = bt->q_start[b], t = bt->q_start[b + 1] - q0, len = bt->kv_len[b], row = r - q0;
-  const uint8_t *m = a->mask->bytes + a->mask->start[a->mask_seq0 + b];
+  const uint8_t *m = a->mask->bytes + a->mask->start[a->seq0 + b];
   if (a->mask_layout == DF_MASK_FULL) return m[(size_t)row * len + p] != 0;
   return p + t < len || m[(size_t)row * t + (p + t - len)] != 0;
 }

@@ -30,7 +30,8 @@ static const df_op_run k_run[DF_OP_COUNT] = {
     [DF_OP_FFN_UP] = df_run_ffn_up,         [DF_OP_ROPE_KV] = df_run_rope_kv,
     [DF_OP_TAP] = df_run_tap,               [DF_OP_ATTN_NAIVE] = df_run_attn_naive,
     [DF_OP_ATTN_TILE] = df_run_attn_tile,   [DF_OP_ATTN_SPLIT] = df_run_attn_split,
-    [DF_OP_ATTN_MERGE] = df_run_attn_merge, [DF_OP_ARGMAX] = df_run_argmax,
+    [DF_OP_ATTN_MERGE] = df_run_attn_merge, [DF_OP_RECURRENT] = df_run_recurrent,
+    [DF_OP_ARGMAX] = df_run_argmax,
 };
 
 df_status df_cpu_create(df_pool *pool, const df_kernels *kernels, df_cpu **out, df_error *err) {
