@@ -57,6 +57,21 @@ uint32_t df_cpu_features(void) { return 0; }
 void df_cpu_brand(char *out, size_t cap) { (void)snprintf(out, cap, "unknown"); }
 #endif
 
+void df_cpu_features_text(char *out, size_t cap) {
+  static const struct {
+    uint32_t bit;
+    const char *name;
+  } names[] = {{DF_CPU_AVX2, "avx2"},       {DF_CPU_FMA, "fma"},         {DF_CPU_F16C, "f16c"},
+               {DF_CPU_AVX512, "avx512"},   {DF_CPU_AVX512VNNI, "avx512vnni"}, {DF_CPU_AVXVNNI, "avxvnni"},
+               {DF_CPU_AVX512BF16, "avx512bf16"}};
+  const uint32_t have = df_cpu_features();
+  size_t n = 0;
+  if (cap) out[0] = '\0';
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    if ((have & names[i].bit) && n < cap) n += (size_t)snprintf(out + n, cap - n, "%s%s", n ? " " : "", names[i].name);
+  }
+}
+
 df_cpu_tier df_cpu_best_tier(void) {
   const uint32_t f = df_cpu_features();
   const uint32_t avx2 = DF_CPU_AVX2 | DF_CPU_FMA | DF_CPU_F16C;

@@ -21,6 +21,8 @@ enum {
 
 /* Feature bits of this processor and operating system. */
 uint32_t df_cpu_features(void);
+/* Their names ("avx2 fma f16c"), empty when there are none. Writes at most cap bytes. */
+void df_cpu_features_text(char *out, size_t cap);
 /* Best tier the features allow (AVX512 here means AVX-512 with VNNI). */
 df_cpu_tier df_cpu_best_tier(void);
 /* "ref", "avx2", "avx512". */

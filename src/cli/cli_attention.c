@@ -55,10 +55,6 @@ df_status df_batch_sizes_parse(const char *text, uint32_t *out, uint32_t *n, df_
 
 /* ---- checks that need no model ---- */
 
-static const df_opt_id backend_opts[] = {OPT_ATTENTION_BACKEND, OPT_PREFILL_ATTENTION_BACKEND,
-                                         OPT_DECODE_ATTENTION_BACKEND, OPT_VERIFY_ATTENTION_BACKEND};
-enum { N_BACKEND_OPTS = sizeof backend_opts / sizeof backend_opts[0] };
-
 static df_status check_backend(const df_opts *o, df_opt_id id, df_error *err) {
   const df_attn_entry *entry;
   bool alias;
@@ -83,16 +79,12 @@ static df_status check_graph_bs(const df_opts *o, df_error *err) {
   return st;
 }
 
-df_status df_attention_opt_check(const df_opts *o, unsigned which, bool *more, df_error *err) {
-  *more = which < N_BACKEND_OPTS + 1;
-  if (which < N_BACKEND_OPTS) return check_backend(o, backend_opts[which], err);
-  return which == N_BACKEND_OPTS ? check_page_size(o, err) : check_graph_bs(o, err);
-}
-
 df_status df_attention_opts_check(const df_opts *o, df_error *err) {
-  bool more = true;
-  for (unsigned i = 0; more; i++) DF_TRY(df_attention_opt_check(o, i, &more, err));
-  return DF_OK;
+  static const df_opt_id backends[] = {OPT_ATTENTION_BACKEND, OPT_PREFILL_ATTENTION_BACKEND,
+                                       OPT_DECODE_ATTENTION_BACKEND, OPT_VERIFY_ATTENTION_BACKEND};
+  for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) DF_TRY(check_backend(o, backends[i], err));
+  DF_TRY(check_page_size(o, err));
+  return check_graph_bs(o, err);
 }
 
 /* ---- session parameters ---- */

@@ -17,9 +17,6 @@ df_status df_batch_sizes_parse(const char *text, uint32_t *out, uint32_t *n, df_
  * remedy. The model is not needed for this, so it comes before loading. */
 df_status df_attention_opts_check(const df_opts *o, df_error *err) DF_CHECK;
 
-/* The same, one option at a time: `which` counts from 0; ARGUMENT for a bad value, *more is false behind the last. */
-df_status df_attention_opt_check(const df_opts *o, unsigned which, bool *more, df_error *err) DF_CHECK;
-
 /* All session parameters. sizes [DF_BATCH_SIZES_MAX] is the storage of a list of batch sizes and outlives *sp. */
 df_status df_session_params_from_opts(const df_opts *o, df_session_params *sp, uint32_t *sizes, df_error *err) DF_CHECK;
 

@@ -35,6 +35,9 @@ df_tensor_row df_subject_tensor(const df_subject *s, size_t i);
 const char *df_gguf_kind_text(const df_gguf_kv *kv, char *buf, size_t cap); /* "u32", "array of 49152 strings" */
 
 void df_inspect_text(const df_subject *s, const df_fit_report *fit, const df_cli *cli, bool full);
+/* The table of a comparison and its verdict; the member "fit" of an object. */
+void df_fit_text(const df_fit_report *fit, const df_cli *cli);
+void df_fit_json(df_json_out *w, const df_fit_report *fit);
 df_status df_inspect_json(const df_subject *s, const df_fit_report *fit, bool full, df_error *err) DF_CHECK;
 
 #endif

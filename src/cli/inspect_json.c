@@ -101,7 +101,7 @@ static void tensors_json(df_json_out *w, const df_subject *s) {
   df_json_out_close(w);
 }
 
-static void fit_json(df_json_out *w, const df_fit_report *fit) {
+void df_fit_json(df_json_out *w, const df_fit_report *fit) {
   static const char *const words[] = {"ok", "differs", "not stated"};
   df_json_out_key(w, "fit");
   df_json_out_object(w);
@@ -152,7 +152,7 @@ df_status df_inspect_json(const df_subject *s, const df_fit_report *fit, bool fu
   }
   if (s->source) geometry_json(&w, df_source_config(s->source));
   tensors_json(&w, s);
-  if (fit) fit_json(&w, fit);
+  if (fit) df_fit_json(&w, fit);
   df_json_out_close(&w);
   df_status st = df_json_out_end(&w);
   if (st == DF_OK) puts(b.data);

@@ -176,14 +176,13 @@ static void print_totals(const df_subject *s, const df_cli *cli) {
   df_table_release(&t);
 }
 
-static void print_fit(const df_fit_report *fit, const df_cli *cli) {
+void df_fit_text(const df_fit_report *fit, const df_cli *cli) {
   static const char *const head[] = {"", "target", "draft", "verdict"};
   static const char *const words[] = {"ok", "DIFFERS", "not stated"};
   df_table t;
   df_table_init(&t, 4, head, "llll");
   for (int i = 0; i < DF_FIT_COUNT; i++)
     df_table_add(&t, fit->item[i].name, fit->item[i].target, fit->item[i].draft, words[fit->item[i].verdict]);
-  title(cli, "Fit");
   df_table_print(&t, stdout, 0, df_term_out(&cli->term, DF_STYLE_DIM), df_term_out(&cli->term, DF_STYLE_RESET));
   df_table_release(&t);
   printf("%s%s%s\n", df_term_out(&cli->term, fit->fits ? DF_STYLE_GREEN : DF_STYLE_RED),
@@ -210,5 +209,7 @@ void df_inspect_text(const df_subject *s, const df_fit_report *fit, const df_cli
   if (s->source) print_geometry(df_source_config(s->source), cli);
   print_tensors(s, cli);
   print_totals(s, cli);
-  if (fit) print_fit(fit, cli);
+  if (!fit) return;
+  title(cli, "Fit");
+  df_fit_text(fit, cli);
 }

@@ -1,0 +1,189 @@
+/* The report of "dflash doctor" as one JSON object. */
+#include "base/cpu.h"
+#include "cli/doctor_report.h"
+#include "cli/inspect.h"
+
+static void text(df_json_out *w, const char *key, const char *value) {
+  df_json_out_key(w, key);
+  if (value) df_json_out_cstr(w, value);
+  else df_json_out_null(w);
+}
+
+static void number(df_json_out *w, const char *key, uint64_t value) {
+  df_json_out_key(w, key);
+  df_json_out_u64(w, value);
+}
+
+static void flag(df_json_out *w, const char *key, bool value) {
+  df_json_out_key(w, key);
+  df_json_out_bool(w, value);
+}
+
+static void put_machine(df_json_out *w, const df_doctor *d) {
+  char brand[80], features[96];
+  df_cpu_brand(brand, sizeof brand);
+  df_cpu_features_text(features, sizeof features);
+  df_json_out_key(w, "machine");
+  df_json_out_object(w);
+  text(w, "processor", brand);
+  number(w, "processors", df_cpu_count());
+  text(w, "features", features);
+  text(w, "kernels", d->m ? df_model_get_info(d->m).cpu_tier : NULL);
+  number(w, "threads", d->m ? df_model_get_info(d->m).n_threads : 0);
+  df_json_out_close(w);
+}
+
+static void put_routes(df_json_out *w, const df_doctor *d) {
+  df_json_out_key(w, "routes");
+  df_json_out_object(w);
+  for (int m = 0; m < DF_MODE_COUNT; m++) {
+    const df_doctor_route *r = &d->route[m];
+    df_json_out_key(w, df_mode_name(r->mode));
+    df_json_out_array(w);
+    for (uint32_t i = 0; i < r->n; i++) df_json_out_cstr(w, r->path[i]);
+    df_json_out_close(w);
+  }
+  df_json_out_close(w);
+  df_json_out_key(w, "verify_mask");
+  df_json_out_object(w);
+  text(w, "layout", df_mask_layout_name(d->mask_layout));
+  text(w, "executor", d->mask_executor);
+  text(w, "reason", d->mask_reason);
+  df_json_out_close(w);
+}
+
+static void put_leaves(df_json_out *w, const df_doctor *d) {
+  df_json_out_key(w, "backends");
+  df_json_out_array(w);
+  for (uint32_t i = 0; i < d->n_leaves; i++) {
+    const df_doctor_leaf *l = &d->leaf[i];
+    df_json_out_object(w);
+    text(w, "name", l->label);
+    df_json_out_key(w, "runs"), df_json_out_array(w);
+    for (int m = 0; m < DF_MODE_COUNT; m++)
+      if (l->modes & 1u << m) df_json_out_cstr(w, df_mode_name((df_mode)m));
+    df_json_out_close(w);
+    flag(w, "reads_mask", l->caps.reads_mask);
+    df_json_out_key(w, "mask_layouts"), df_json_out_array(w);
+    for (int m = 0; m <= DF_MASK_FULL; m++)
+      if (l->caps.mask_layouts & 1u << m) df_json_out_cstr(w, df_mask_layout_name((df_mask_layout)m));
+    df_json_out_close(w);
+    flag(w, "causal", l->caps.causal);
+    flag(w, "sliding_window", l->caps.sliding_window);
+    df_json_out_key(w, "max_rows");
+    if (l->caps.max_rows == UINT32_MAX) df_json_out_null(w);
+    else df_json_out_u64(w, l->caps.max_rows);
+    df_json_out_key(w, "page_sizes"), df_json_out_array(w);
+    for (uint32_t s = 1; s && s <= 64; s *= 2)
+      if (l->caps.page_sizes & s) df_json_out_u64(w, s);
+    df_json_out_close(w);
+    df_json_out_key(w, "kv_types"), df_json_out_array(w);
+    if (l->caps.kv_types & 1u << DF_KV_F16) df_json_out_cstr(w, "f16");
+    if (l->caps.kv_types & 1u << DF_KV_F32) df_json_out_cstr(w, "f32");
+    df_json_out_close(w);
+    df_json_out_close(w);
+  }
+  df_json_out_close(w);
+}
+
+static void put_graphs(df_json_out *w, const df_doctor *d) {
+  df_json_out_key(w, "programs");
+  df_json_out_object(w);
+  flag(w, "recorded", d->graphs);
+  df_json_out_key(w, "batch_sizes"), df_json_out_array(w);
+  for (uint32_t i = 0; i < d->n_buckets; i++) df_json_out_u64(w, d->buckets[i]);
+  df_json_out_close(w);
+  number(w, "width", d->width);
+  flag(w, "auto_width", d->auto_width);
+  df_json_out_key(w, "items"), df_json_out_array(w);
+  for (uint32_t i = 0; i < d->n_graphs; i++) {
+    const df_doctor_graph *g = &d->graph[i];
+    df_json_out_object(w);
+    text(w, "of", g->of_draft ? "draft" : "target");
+    text(w, "mode", df_mode_name(g->key.mode));
+    number(w, "batch", g->key.seqs);
+    number(w, "rows", g->key.rows);
+    text(w, "tail", df_tail_text(g->key.tail));
+    text(w, "executor", g->executor);
+    text(w, "mask", df_mask_layout_name(g->key.mask));
+    number(w, "bytes", g->bytes);
+    df_json_out_close(w);
+  }
+  df_json_out_close(w);
+  number(w, "bytes", d->memory.programs);
+  df_json_out_key(w, "limit");
+  if (d->graph_limit) df_json_out_u64(w, d->graph_limit);
+  else df_json_out_null(w);
+  df_json_out_close(w);
+}
+
+static void put_memory(df_json_out *w, const df_doctor *d) {
+  const df_doctor_memory *m = &d->memory;
+  df_json_out_key(w, "memory");
+  df_json_out_object(w);
+  number(w, "n_ctx", d->n_ctx);
+  number(w, "max_requests", d->max_seqs);
+  number(w, "page_size", d->page_size);
+  number(w, "pages", d->pages);
+  text(w, "kv_type", d->kv_f32 ? "f32" : "f16");
+  number(w, "weights", m->weights);
+  number(w, "draft_weights", m->draft_weights);
+  number(w, "kv_token", m->kv_token);
+  number(w, "draft_kv_token", m->draft_kv_token);
+  number(w, "kv_pool", m->kv_pool);
+  number(w, "draft_kv_pool", m->draft_kv_pool);
+  number(w, "workspace", m->workspace);
+  number(w, "draft_workspace", m->draft_workspace);
+  number(w, "verify_masks", m->mask);
+  df_json_out_close(w);
+}
+
+static void put_problems(df_json_out *w, const df_doctor *d) {
+  df_json_out_key(w, "aliases");
+  df_json_out_array(w);
+  for (uint32_t i = 0; i < d->n_aliases; i++) {
+    df_json_out_object(w);
+    text(w, "option", d->alias[i].setting);
+    text(w, "given", d->alias[i].given);
+    text(w, "backend", d->alias[i].leaf);
+    df_json_out_close(w);
+  }
+  df_json_out_close(w);
+  flag(w, "accepted", d->n_problems == 0);
+  df_json_out_key(w, "problems");
+  df_json_out_array(w);
+  for (uint32_t i = 0; i < d->n_problems; i++) {
+    const df_doctor_problem *p = &d->problem[i];
+    df_json_out_object(w);
+    text(w, "option", p->setting[0] ? p->setting : NULL);
+    text(w, "status", df_status_name(p->error.code));
+    text(w, "message", p->error.msg);
+    text(w, "hint", p->error.hint[0] ? p->error.hint : NULL);
+    df_json_out_close(w);
+  }
+  df_json_out_close(w);
+}
+
+df_status df_doctor_json(const df_doctor *d, const df_cli *cli, df_error *err) {
+  df_buf b;
+  df_json_out w;
+  df_buf_init(&b, 0);
+  df_json_out_begin(&w, &b, err);
+  df_json_out_object(&w);
+  text(&w, "model", df_opt_text(&cli->opts, OPT_MODEL, NULL));
+  text(&w, "draft", df_opt_text(&cli->opts, OPT_DRAFT_MODEL, NULL));
+  put_machine(&w, d);
+  if (d->has_plan) {
+    put_routes(&w, d);
+    put_leaves(&w, d);
+    put_graphs(&w, d);
+    put_memory(&w, d);
+  }
+  if (d->has_fit) df_fit_json(&w, &d->fit);
+  put_problems(&w, d);
+  df_json_out_close(&w);
+  df_status st = df_json_out_end(&w);
+  if (st == DF_OK) puts(b.data);
+  df_buf_release(&b);
+  return st;
+}
