@@ -130,6 +130,23 @@ static df_status margin_of(checker *k, uint32_t r, uint32_t at, int32_t expected
   return s;
 }
 
+/* The text of one token, cut at a character border; empty for none. */
+static df_status token_text(const checker *k, int32_t id, char *out, size_t cap, df_error *err) {
+  char *text;
+  size_t n;
+  out[0] = '\0';
+  if (id < 0) return DF_OK;
+  DF_TRY(df_model_detokenize(k->pairs[0].m, &id, 1, true, &text, &n, err));
+  if (n >= cap) {
+    n = cap - 1;
+    while (n && ((unsigned char)text[n] & 0xC0) == 0x80) n--;
+  }
+  memcpy(out, text, n);
+  out[n] = '\0';
+  df_text_free(text);
+  return DF_OK;
+}
+
 static df_status compare(checker *k, const df_check_case *c, const answer *got, df_error *err) {
   df_check_outcome o = {.c = *c, .identical = true};
   for (uint32_t r = 0; r < c->batch && o.identical; r++) {
@@ -145,6 +162,8 @@ static df_status compare(checker *k, const df_check_case *c, const answer *got, 
     o.position = i;
     o.expected = i < want->n ? want->ids[i] : -1;
     o.got = i < got[r].n ? got[r].ids[i] : -1;
+    DF_TRY(token_text(k, o.expected, o.expected_text, sizeof o.expected_text, err));
+    DF_TRY(token_text(k, o.got, o.got_text, sizeof o.got_text, err));
     if (o.expected >= 0 && o.got >= 0) DF_TRY(margin_of(k, r, i, o.expected, o.got, &o.margin, err));
   }
   k->sum.combinations++;

@@ -28,7 +28,8 @@ typedef struct df_check_outcome {
   bool logits_only;   /* ids agree, a logits hash does not */
   uint32_t request;   /* of the batch */
   uint32_t position;  /* first generated token that differs */
-  int32_t expected, got;
+  int32_t expected, got;          /* -1: the answer ended there */
+  char expected_text[48], got_text[48]; /* of those tokens, as far as it fits */
   float margin;       /* logit of expected minus logit of got, in plain decoding */
 } df_check_outcome;
 
