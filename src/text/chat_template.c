@@ -71,7 +71,9 @@ df_status df_chat_template_render(const df_chat_template *t, const char *context
   df_jctx c = {.err = err,
                .out = &text,
                .names = &t->names,
-               .steps = opt->max_steps ? opt->max_steps : JINJA_MAX_STEPS,
+               .budget = opt->max_steps > UINT64_MAX / JINJA_STEP_BYTES
+                             ? UINT64_MAX
+                             : (opt->max_steps ? opt->max_steps : JINJA_MAX_STEPS) * JINJA_STEP_BYTES,
                .now_unix = opt->now_unix};
   df_jarena_init(&c.arena, opt->max_memory ? opt->max_memory : JINJA_MAX_ARENA);
   df_status s = render(&c, t, context_json, n);

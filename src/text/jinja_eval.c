@@ -7,20 +7,24 @@
 
 /* ---- shared ---- */
 
-df_status df_jx_step(df_jctx *c, uint64_t n) {
-  if (n > c->steps) {
-    c->steps = 0;
+/* The budget counts 1/JINJA_STEP_BYTES of a step, so that many small pieces of work add up instead of rounding to
+ * none. */
+static df_status spend(df_jctx *c, uint64_t n, uint64_t each) {
+  if (n > c->budget / each) {
+    c->budget = 0;
     return DF_FAIL(c->err, DF_ERR_LIMIT, "more evaluation steps than allowed");
   }
-  c->steps -= n;
+  c->budget -= n * each;
   return DF_OK;
 }
 
-df_status df_jx_bytes(df_jctx *c, uint64_t n) { return df_jx_step(c, n / JINJA_STEP_BYTES); }
+df_status df_jx_step(df_jctx *c, uint64_t n) { return spend(c, n, JINJA_STEP_BYTES); }
 
-df_status df_jx_chars(df_jctx *c, uint64_t n) { return df_jx_step(c, n / JINJA_STEP_CHARS); }
+df_status df_jx_bytes(df_jctx *c, uint64_t n) { return spend(c, n, 1); }
 
-df_status df_jx_items(df_jctx *c, uint64_t n) { return df_jx_step(c, n / JINJA_STEP_ITEMS); }
+df_status df_jx_chars(df_jctx *c, uint64_t n) { return spend(c, n, JINJA_STEP_BYTES / JINJA_STEP_CHARS); }
+
+df_status df_jx_items(df_jctx *c, uint64_t n) { return spend(c, n, JINJA_STEP_BYTES / JINJA_STEP_ITEMS); }
 
 const char *df_jx_type(df_jv v) {
   static const char *const names[] = {"missing value", "undefined value", "none",     "boolean", "integer",   "float",

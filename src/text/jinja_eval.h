@@ -31,7 +31,7 @@ typedef struct df_jctx {
   df_jscope *scope;
   const df_jmap *context;
   const df_jnames *names;
-  uint64_t steps; /* left */
+  uint64_t budget; /* what is left, in 1/JINJA_STEP_BYTES of a step */
   int depth;      /* nested evaluations */
   int calls;      /* nested macro calls */
   uint32_t line;  /* of the node being evaluated */

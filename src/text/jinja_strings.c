@@ -6,9 +6,20 @@
 #include "text/jinja_eval.h"
 
 size_t df_jx_find(const df_jstr *s, size_t from, const df_jstr *needle) {
-  if (from > s->len) return SIZE_MAX;
-  const char *p = memmem(s->data + from, s->len - from, needle->data, needle->len);
-  return p ? (size_t)(p - s->data) : SIZE_MAX;
+  enum { SHORT = 16 };
+  if (from > s->len || needle->len > s->len - from) return SIZE_MAX;
+  if (needle->len == 0) return from;
+  const char *p = s->data + from, *last = s->data + s->len - needle->len;
+  if (needle->len > SHORT) {
+    p = memmem(p, (size_t)(s->data + s->len - p), needle->data, needle->len);
+    return p ? (size_t)(p - s->data) : SIZE_MAX;
+  }
+  for (; p <= last; p++) {
+    p = memchr(p, needle->data[0], (size_t)(last - p) + 1);
+    if (!p) return SIZE_MAX;
+    if (memcmp(p, needle->data, needle->len) == 0) return (size_t)(p - s->data);
+  }
+  return SIZE_MAX;
 }
 
 /* ---- strip ---- */
@@ -134,7 +145,7 @@ df_status df_jx_replace(df_jctx *c, const df_jstr *s, const df_jstr *from, const
   for (; count != 0; count -= count > 0) {
     size_t hit = df_jx_find(s, at, from), used = from->len;
     if (hit == SIZE_MAX || (from->len == 0 && at > s->len)) break;
-    DF_TRY(df_jx_bytes(c, (uint64_t)to->len + 16));
+    DF_TRY(df_jx_bytes(c, (uint64_t)to->len + 64));
     DF_TRY(df_jbuf_put(&b, s->data + at, hit - at, c->err));
     DF_TRY(df_jbuf_put(&b, to->data, to->len, c->err));
     at = hit + used;
@@ -151,7 +162,7 @@ df_status df_jx_replace(df_jctx *c, const df_jstr *s, const df_jstr *from, const
 
 static df_status push_part(df_jctx *c, df_jlist *l, const df_jstr *s, size_t a, size_t b) {
   df_jv v;
-  DF_TRY(df_jx_items(c, 4));
+  DF_TRY(df_jx_items(c, 8));
   DF_TRY(df_jx_str(c, s->data + a, b - a, &v));
   return df_jlist_push(&c->arena, l, v, c->err);
 }
