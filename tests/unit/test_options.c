@@ -129,7 +129,7 @@ static void test_parse__every_spelling(void **state) {
       assert_string_equal(o.v[s[i].id].text, v);
     for (int k = 0; k < OPT_COUNT; k++) assert_int_equal(df_opt_given(&o, (df_opt_id)k), k == s[i].id);
     if (!v) continue;
-    (void)snprintf(joined, sizeof joined, "%s=%s", s[i].text, v); /* --name=value is the same */
+    (void)snprintf(joined, sizeof joined, "%.63s=%.63s", s[i].text, v); /* --name=value is the same */
     char *argv2[] = {"dflash", "verb", joined, NULL};
     assert_int_equal(df_opts_parse(&o, first_verb(opt->verbs), 3, argv2, 2, no_environment, &err), DF_OK);
     assert_string_equal(o.v[s[i].id].text, v);
