@@ -1,0 +1,123 @@
+#include "engine/bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "base/size.h"
+
+static int32_t made_up_token(const df_bench *b, uint32_t i) {
+  return (int32_t)((i * 2654435761u >> 8) % (b->e.m->cfg.vocab / 2));
+}
+
+/* Rows first .. first+n-1 through prefill passes. */
+static df_status feed(df_bench *b, uint32_t first, uint32_t n, df_error *err) {
+  const uint32_t step = df_spec_prefill_rows(&b->e.step);
+  int32_t ids[512];
+  DF_TRY(df_kv_seq_reserve(&b->seq, &b->e.pages, first + n, err));
+  for (uint32_t at = 0; at < n; at += DF_MIN(step, 512u)) {
+    const uint32_t m = DF_MIN(n - at, DF_MIN(step, 512u));
+    for (uint32_t i = 0; i < m; i++) ids[i] = made_up_token(b, first + at + i);
+    df_prefill_item it = {&b->seq, ids, m, first + at, at + m == n, 0};
+    DF_TRY(df_spec_prefill(&b->e.step, &it, 1, err));
+  }
+  return DF_OK;
+}
+
+df_status df_bench_init(df_bench *b, df_model *m, df_draft *d, const df_session_params *p, uint32_t depth, df_error *err) {
+  *b = (df_bench){.depth = depth};
+  df_engine_params ep = {.session = *p, .max_seqs = 1};
+  if (d) ep.session.spec_draft_max = (int32_t)DF_MIN(d->cfg.block_size, (uint32_t)DF_MAX_WIDTH) - 1; /* no controller */
+  DF_TRY(df_engine_init(&b->e, m, d, &ep, err));
+  df_status s = DF_OK;
+  if (depth + DF_MAX_WIDTH > b->e.n_ctx)
+    s = DF_FAIL(err, DF_ERR_ARGUMENT, "depth %u and a block of %d do not fit the context of %u", depth, DF_MAX_WIDTH, b->e.n_ctx);
+  if (s == DF_OK) s = df_kv_seq_init(&b->seq, b->e.pages.size, b->e.n_ctx, err);
+  if (s == DF_OK && depth) s = feed(b, 0, depth, err);
+  if (s == DF_OK) s = df_kv_seq_reserve(&b->seq, &b->e.pages, depth + DF_MAX_WIDTH, err);
+  if (s != DF_OK) df_bench_release(b);
+  return s;
+}
+
+void df_bench_release(df_bench *b) {
+  df_kv_seq_release(&b->seq, &b->e.pages);
+  df_engine_release(&b->e);
+}
+
+df_status df_bench_verify(df_bench *b, uint32_t rows, double *ms, df_error *err) {
+  df_target *t = &b->e.target;
+  int32_t ids[DF_MAX_WIDTH];
+  for (uint32_t i = 0; i < rows; i++) ids[i] = made_up_token(b, b->depth + i);
+  const uint64_t t0 = df_now_ns();
+  df_fill_begin(&t->batch);
+  (void)df_fill_add(&t->batch, &b->seq, ids, rows, b->depth, DF_OUT_ALL);
+  DF_TRY(df_target_run(t, rows == 1 ? DF_MODE_DECODE : DF_MODE_TARGET_VERIFY, DF_TAIL_ARGMAX, err));
+  *ms = (double)(df_now_ns() - t0) / 1e6;
+  return DF_OK;
+}
+
+df_status df_bench_draft(df_bench *b, uint32_t rows, uint32_t inject, double *ms, df_error *err) {
+  int32_t drafted[DF_MAX_WIDTH];
+  const uint64_t t0 = df_now_ns();
+  const df_draft_item it = {&b->seq, made_up_token(b, b->depth), b->depth, drafted};
+  DF_TRY(df_drafter_draft(&b->e.drafter, &it, 1, rows, err));
+  const df_inject_item in = {&b->seq, 0, inject, b->depth};
+  DF_TRY(df_drafter_inject(&b->e.drafter, &in, 1, err));
+  *ms = (double)(df_now_ns() - t0) / 1e6;
+  return DF_OK;
+}
+
+df_status df_bench_prefill(df_bench *b, uint32_t n, double *ms, df_error *err) {
+  df_kv_seq_trim(&b->seq, &b->e.pages, 0);
+  const uint64_t t0 = df_now_ns();
+  df_status s = feed(b, 0, n, err);
+  *ms = (double)(df_now_ns() - t0) / 1e6;
+  if (s == DF_OK && n < b->depth) s = feed(b, n, b->depth - n, err);
+  if (s == DF_OK) s = df_kv_seq_reserve(&b->seq, &b->e.pages, b->depth + DF_MAX_WIDTH, err);
+  return s;
+}
+
+/* Seconds all processors were busy since boot; negative when the system does not say. */
+static double busy_seconds(void) {
+  FILE *f = fopen("/proc/stat", "re");
+  if (!f) return -1;
+  unsigned long long v[8] = {0};
+  const int n = fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]);
+  (void)fclose(f);
+  if (n < 4) return -1;
+  /* user, nice, system, irq, softirq, steal: everything but idle and waiting for disks */
+  return (double)(v[0] + v[1] + v[2] + v[5] + v[6] + v[7]) / (double)sysconf(_SC_CLK_TCK);
+}
+
+static double own_seconds(void) {
+  struct rusage r;
+  if (getrusage(RUSAGE_SELF, &r) != 0) return 0;
+  return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
+}
+
+void df_bench_load_begin(df_bench_load *l) {
+  *l = (df_bench_load){busy_seconds(), own_seconds(), (double)df_now_ns() / 1e9, df_cpu_count()};
+}
+
+double df_bench_load_others(const df_bench_load *l) {
+  const double busy = busy_seconds(), wall = (double)df_now_ns() / 1e9 - l->wall_s;
+  if (busy < 0 || l->busy_s < 0 || wall <= 0) return -1;
+  const double others = (busy - l->busy_s) - (own_seconds() - l->own_s);
+  return DF_MAX(0.0, others / (wall * l->cpus));
+}
+
+static int by_value(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return x < y ? -1 : x > y;
+}
+
+df_spread df_bench_spread(double *samples, uint32_t n) {
+  if (n == 0) return (df_spread){0, 0, 0};
+  qsort(samples, n, sizeof *samples, by_value);
+  const double mid = n % 2 ? samples[n / 2] : 0.5 * (samples[n / 2 - 1] + samples[n / 2]);
+  return (df_spread){mid, samples[0], samples[n - 1]};
+}

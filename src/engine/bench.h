@@ -1,0 +1,44 @@
+/*
+ * engine/bench.h - measuring a model and its draft: single passes by rows and depth, prefill, whole generations.
+ *
+ * All figures are wall time of one process. The caller interleaves and repeats; these functions measure one sample each.
+ * Ownership: df_bench owns an engine and its sequence; borrows model and draft. Threads: one caller.
+ */
+#ifndef DF_ENGINE_BENCH_H
+#define DF_ENGINE_BENCH_H
+
+#include "engine/engine.h"
+
+typedef struct df_bench {
+  df_engine e;
+  df_kv_seq seq;
+  uint32_t depth; /* positions with KV */
+} df_bench;
+
+/* depth: KV length at which passes are measured (made by a real prefill of made-up tokens). */
+df_status df_bench_init(df_bench *b, df_model *m, df_draft *d, const df_session_params *p, uint32_t depth, df_error *err) DF_CHECK;
+void df_bench_release(df_bench *b);
+
+/* One target pass of `rows` rows with logits for all of them: rows 1 = a decode step, more = a verify. Milliseconds. */
+df_status df_bench_verify(df_bench *b, uint32_t rows, double *ms, df_error *err) DF_CHECK;
+/* One draft block of `rows` rows and the injection of `inject` rows behind it. */
+df_status df_bench_draft(df_bench *b, uint32_t rows, uint32_t inject, double *ms, df_error *err) DF_CHECK;
+/* Prefill of n tokens into an empty cache (draft injection included when there is a draft). */
+df_status df_bench_prefill(df_bench *b, uint32_t n, double *ms, df_error *err) DF_CHECK;
+
+/* Load of the machine by others between two calls: 0 = only this process ran; 1 = as much again. */
+typedef struct df_bench_load {
+  double busy_s, own_s, wall_s;
+  uint32_t cpus;
+} df_bench_load;
+void df_bench_load_begin(df_bench_load *l);
+/* Share of the machine's processor time that other processes took since begin, 0..1; negative when unknown. */
+double df_bench_load_others(const df_bench_load *l);
+
+/* Median, minimum and maximum of n samples (sorted in place). */
+typedef struct df_spread {
+  double median, min, max;
+} df_spread;
+df_spread df_bench_spread(double *samples, uint32_t n);
+
+#endif
