@@ -34,7 +34,8 @@ static const char *nearest(const char *name) {
   unsigned limit = strlen(name) <= 5 ? 2 : 3;
   for (size_t i = 0; i < DF_COUNT_OF(k_leaves) + DF_COUNT_OF(k_aliases); i++) {
     const char *known = i < DF_COUNT_OF(k_leaves) ? k_leaves[i].name : k_aliases[i - DF_COUNT_OF(k_leaves)].alias;
-    const unsigned d = df_edit_distance(name, strlen(name), known, strlen(known), limit);
+    unsigned d = df_edit_distance(name, strlen(name), known, strlen(known), limit);
+    if (strlen(name) >= 3 && strncmp(name, known, strlen(name)) == 0) d = 1; /* "trtllm" for "trtllm_mha" */
     if (d > limit || (best && d == limit)) continue;
     limit = d;
     best = known;

@@ -27,7 +27,7 @@ df_status df_batch_sizes_parse(const char *text, uint32_t *out, uint32_t *n, df_
   const char *p = text;
   uint32_t count = 0;
   for (;;) {
-    const char *at = p;
+    const char *item = p, *at = p;
     uint32_t first, last;
     if (!read_size(&p, &first)) goto bad_size;
     last = first;
@@ -35,9 +35,11 @@ df_status df_batch_sizes_parse(const char *text, uint32_t *out, uint32_t *n, df_
       at = ++p;
       if (!read_size(&p, &last)) goto bad_size;
     }
-    if (last < first || (count && first <= out[count - 1]))
+    if (last < first || (count && first <= out[count - 1])) {
+      if (last >= first) at = item;
       return DF_FAIL(err, DF_ERR_ARGUMENT, "\"%.60s\" does not ascend at character %d (write 1,2,4 or 1-8)", text,
                      (int)(at - text) + 1);
+    }
     for (uint32_t v = first; v <= last; v++) out[count++] = v; /* strictly ascending from 1 to 64: at most 64 of them */
     if (*p == '\0') break;
     if (*p != ',')

@@ -9,7 +9,7 @@ expect 'help' 0
 has 'help lists the verbs' "$out" '^  perplexity '
 run --help
 expect '--help' 0
-for verb in run chat demo perplexity tokenize inspect pull version completion; do
+for verb in run chat demo perplexity tokenize inspect pull check doctor version completion; do
   run help "$verb"
   expect "help $verb" 0
   first=$out
