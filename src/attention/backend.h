@@ -72,7 +72,8 @@ typedef struct df_attn_ops {
   /* Before every pass: host work, planning. */
   df_status (*plan)(df_attn *a, const df_batch *batch, df_mode mode, df_attn_phase phase, df_error *err);
   df_status (*emit)(df_attn *a, const df_attn_pass *pass, const df_attn_layer *layer, df_error *err);
-  /* The leaf that runs a mode: a leaf returns itself, a wrapper its child (one step, not the whole way). */
+  /* The leaf that runs a mode: a leaf returns itself, a wrapper its child (one step, not the whole way), NULL when it has
+   * none or only itself. */
   df_attn *(*executor)(df_attn *a, df_mode mode);
   const df_verify_mask *(*mask)(const df_attn *a);
   /* The backend for half i (0, 1) of a batch that is run as two interleaved halves; NULL when it is not split. */

@@ -8,8 +8,7 @@ typedef struct hybrid {
   bool verify_on_decode;
 } hybrid;
 
-static df_attn *hybrid_executor(df_attn *a, df_mode mode) {
-  hybrid *h = (hybrid *)a;
+static df_attn *child_for(const hybrid *h, df_mode mode) {
   switch (mode) {
     case DF_MODE_DECODE:
     case DF_MODE_IDLE: return h->decode;
@@ -18,6 +17,11 @@ static df_attn *hybrid_executor(df_attn *a, df_mode mode) {
       return h->verify_on_decode ? h->decode : h->prefill;
     default: return h->prefill;
   }
+}
+
+static df_attn *hybrid_executor(df_attn *a, df_mode mode) {
+  df_attn *c = child_for((const hybrid *)a, mode);
+  return c == a ? NULL : c;
 }
 
 /* Who runs verify decides what a verify mask may be; the other capabilities hold for every phase. */

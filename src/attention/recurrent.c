@@ -60,11 +60,23 @@ static df_attn_caps recurrent_caps(const df_attn *a) {
                         .kv_types = 1u << DF_KV_F16 | 1u << DF_KV_F32, .page_sizes = DF_PAGE_SIZES};
 }
 
+/* The program's bounds must fit the room for states behind rows; a prefill needs none. */
+static df_status check_room(const recurrent *r, const df_attn_pass *pass, uint32_t layer, df_error *err) {
+  const df_recurrent_state *s = r->state;
+  const uint32_t seqs = df_program_max_seqs(pass->program), rows = (df_program_max_rows(pass->program) + seqs - 1) / seqs;
+  if (layer >= r->n_model_layers || r->index[layer] >= s->n_layers)
+    return DF_FAIL(err, DF_ERR_ARGUMENT, "layer %u is not among the %u recurrent layers", layer, s->n_layers);
+  if (pass->mode != DF_MODE_EXTEND && (seqs > s->max_seqs || rows > s->max_rows))
+    return DF_FAIL(err, DF_ERR_LIMIT, "recurrent state has room for %u x %u rows, the pass has %u x %u", s->max_seqs, s->max_rows, seqs, rows);
+  return DF_OK;
+}
+
 static df_status recurrent_emit(df_attn *a, const df_attn_pass *pass, const df_attn_layer *layer, df_error *err) {
   const recurrent *r = (const recurrent *)a;
   const df_recurrent_state *s = r->state;
   if (pass->mask_layout != DF_MASK_NONE || layer->window || !layer->causal)
     return DF_FAIL(err, DF_ERR_UNSUPPORTED, "attention backend \"%s\" runs plain causal rows only", a->label);
+  DF_TRY(check_room(r, pass, layer->layer, err));
   const size_t matrix = (size_t)s->head_dim * s->head_dim, one = (size_t)s->n_layers * s->n_kv * matrix;
   const uint32_t index = r->index[layer->layer];
   df_op_attn base;
@@ -119,7 +131,8 @@ typedef struct hybrid_linear {
 /* Masks, pages and KV concern the attention layers: they decide who "runs" a mode. */
 static df_attn *hl_executor(df_attn *a, df_mode mode) {
   (void)mode;
-  return ((hybrid_linear *)a)->attention;
+  df_attn *c = ((hybrid_linear *)a)->attention;
+  return c == a ? NULL : c;
 }
 
 static df_attn_caps hl_caps(const df_attn *a) {
@@ -183,6 +196,7 @@ df_status df_attn_hybrid_linear_create(df_attn *attention, df_attn *linear, cons
   if (!h) {
     df_attn_free(attention);
     df_attn_free(linear);
+    if (n_layers > MAX_LAYERS) return DF_FAIL(err, DF_ERR_LIMIT, "%u layers exceed %d", n_layers, MAX_LAYERS);
     return DF_OOM(err, "an attention backend", sizeof *h);
   }
   h->base = (df_attn){&k_hl_ops, "hybrid-linear"};

@@ -19,8 +19,8 @@ static uint32_t max_chunks(const df_leaf *l) { return (l->shape.max_positions + 
 static df_status splitkv_graph_init(df_attn *a, uint32_t max_seqs, uint32_t max_rows, df_error *err) {
   df_leaf *l = (df_leaf *)a;
   const uint32_t rows = DF_MIN(max_rows, (uint32_t)MAX_ROWS);
-  /* Row tiles round up: room for one more tile per sequence. */
-  const size_t queries = (size_t)(df_round_up(rows, DF_TILE_ROWS)) * l->shape.n_heads;
+  /* Row tiles round up, and need not divide 16: room for one more tile per sequence. */
+  const size_t queries = ((size_t)rows + DF_TILE_ROWS) * l->shape.n_heads;
   size_t floats, bytes;
   if (!df_mul_size(queries * max_seqs, max_chunks(l), &floats) ||
       !df_mul_size(floats, (DF_ATTN_PART + l->shape.head_dim) * sizeof(float), &bytes))
@@ -42,6 +42,9 @@ static df_status splitkv_emit(df_attn *a, const df_attn_pass *pass, const df_att
                    df_mask_layout_name(pass->mask_layout));
   df_op_attn op;
   df_leaf_op(l, pass, layer, &op);
+  if (op.n_tiles * op.tile_rows > DF_MIN(l->max_rows, (uint32_t)MAX_ROWS) + DF_TILE_ROWS)
+    return DF_FAIL(err, DF_ERR_LIMIT, "attention backend \"%s\" runs at most %u rows of a sequence in one pass", a->label,
+                   DF_MIN(l->max_rows, (uint32_t)MAX_ROWS));
   op.parts = l->parts;
   op.max_chunks = max_chunks(l);
   const uint32_t tiles = df_program_max_seqs(pass->program) * op.n_kv * op.n_tiles;

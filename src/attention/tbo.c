@@ -9,7 +9,8 @@ typedef struct tbo {
 
 static df_attn *tbo_executor(df_attn *a, df_mode mode) {
   (void)mode;
-  return ((tbo *)a)->primary;
+  df_attn *p = ((tbo *)a)->primary;
+  return p == a ? NULL : p;
 }
 
 /* The children are copies of the primary, so its answers hold for all three. */

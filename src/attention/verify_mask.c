@@ -30,7 +30,7 @@ df_status df_verify_mask_policy(df_attn *a, df_draft_shape shape, df_mask_decisi
   if (shape == DF_DRAFT_CHAIN && c.causal) {
     d.layout = DF_MASK_NONE;
     d.reason = "a linear chain is plain causal attention, and the executor is causal";
-  } else if (c.reads_mask) {
+  } else if (c.reads_mask && c.mask_layouts & (1u << DF_MASK_QLEN | 1u << DF_MASK_FULL)) {
     d.layout = c.mask_layouts & 1u << DF_MASK_QLEN ? DF_MASK_QLEN : DF_MASK_FULL;
     d.reason = shape == DF_DRAFT_TREE ? "a tree needs a mask" : "the executor cannot express causality without a mask";
   } else {

@@ -69,15 +69,18 @@ void df_mask_buffer_release(df_mask_buffer *m) {
 }
 
 df_status df_mask_buffer_load(df_mask_buffer *m, const df_batch *b, df_error *err) {
-  size_t at = 0;
+  size_t at = 0, live = 0;
   for (uint32_t s = 0; s < b->n_seqs; s++) {
     m->start[s] = at;
     at += df_mask_seq_bytes(b, s, b->mask_layout);
+    if (s < b->n_live) live = at;
   }
-  if (at > b->mask_bytes || at > m->cap)
-    return DF_FAIL(err, DF_ERR_MASK_CONTRACT, "a %s mask of %zu bytes does not cover the batch (%zu needed, room for %zu)",
-                   df_mask_layout_name(b->mask_layout), b->mask_bytes, at, m->cap);
-  memcpy(m->bytes, b->mask, at);
+  if (live > b->mask_bytes || at > m->cap)
+    return DF_FAIL(err, DF_ERR_MASK_CONTRACT,
+                   "a %s mask of %zu bytes does not cover the batch (%zu needed, %zu with padding, room for %zu)",
+                   df_mask_layout_name(b->mask_layout), b->mask_bytes, live, at, m->cap);
+  memcpy(m->bytes, b->mask, live);
+  memset(m->bytes + live, 1, at - live);
   return DF_OK;
 }
 

@@ -42,6 +42,7 @@ typedef struct df_batch {
   uint32_t max_rows, max_seqs, max_pages; /* max_pages per sequence */
   /* live values */
   uint32_t n_rows, n_seqs;
+  uint32_t n_live;      /* sequences that are not padding; they come first */
   uint32_t n_out;       /* rows that leave through the output tail */
   int32_t *ids;         /* [max_rows] */
   uint32_t *pos;        /* [max_rows] absolute position */
@@ -53,7 +54,7 @@ typedef struct df_batch {
   uint32_t *out_row;    /* [max_rows] row of the pass that output row i is computed from */
   /* the mask this pass was given, if any; borrowed */
   df_mask_layout mask_layout;
-  const uint8_t *mask; /* sequence after sequence without gaps */
+  const uint8_t *mask; /* live sequence after sequence without gaps */
   size_t mask_bytes;
 } df_batch;
 
@@ -65,7 +66,8 @@ size_t df_mask_seq_bytes(const df_batch *b, uint32_t seq, df_mask_layout layout)
 
 df_status df_mask_buffer_init(df_mask_buffer *m, uint32_t max_seqs, size_t cap, df_error *err) DF_CHECK;
 void df_mask_buffer_release(df_mask_buffer *m);
-/* Copies the pass's mask into the static input. LIMIT when it does not fit. */
+/* Copies the pass's mask into the static input; padding sequences see all there is. MASK_CONTRACT when the mask does not cover
+ * the live sequences or does not fit. */
 df_status df_mask_buffer_load(df_mask_buffer *m, const df_batch *b, df_error *err) DF_CHECK;
 
 /* A view of sequences [s0, s1) of a uniform batch, rows renumbered from 0. The view's q_start is its own memory

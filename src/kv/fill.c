@@ -6,7 +6,7 @@
 enum { DF_KV_BLOCK = 16 };
 
 void df_fill_begin(df_batch *b) {
-  b->n_rows = b->n_seqs = b->n_out = 0;
+  b->n_rows = b->n_seqs = b->n_live = b->n_out = 0;
   b->q_start[0] = 0;
   b->mask = NULL;
   b->mask_layout = DF_MASK_NONE;
@@ -42,6 +42,7 @@ uint32_t df_fill_add(df_batch *b, const df_kv_seq *seq, const int32_t *ids, uint
   add_pages(b, seq);
   add_out(b, row, n, out);
   b->kv_len[b->n_seqs++] = first + n;
+  b->n_live = b->n_seqs;
   b->n_rows += n;
   b->q_start[b->n_seqs] = b->n_rows;
   return out0;
@@ -55,7 +56,7 @@ void df_fill_add_rows(df_batch *b, const df_kv_seq *seq, uint32_t row0, uint32_t
     b->pos[r] = first + i;
     b->slot[r] = df_kv_slot(seq, first + i);
   }
-  b->n_seqs = 1; /* rows are independent: no sequence structure is read */
+  b->n_seqs = b->n_live = 1; /* rows are independent: no sequence structure is read */
 }
 
 void df_fill_pad(df_batch *b, uint32_t seqs, uint32_t width) {

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "attention/verify_mask.h"
 #include "base/mem.h"
 #include "base/size.h"
 
@@ -45,6 +46,10 @@ static df_status init_memory(df_target *t, df_error *err) {
                                  .n_kv = c->n_kv_heads, .head_dim = c->head_dim, .ffn = c->ffn, .vocab = c->vocab,
                                  .segments = ARGMAX_SEGMENTS};
   DF_TRY(init_buckets(t, err));
+  for (int mode = 0; mode < DF_MODE_COUNT; mode++) {
+    df_attn *leaf;
+    DF_TRY(df_attn_resolve(t->attn, (df_mode)mode, &leaf, NULL, err));
+  }
   DF_TRY(df_workspace_init(&t->ws, &ws, err));
   DF_TRY(init_batches(t, err));
   DF_TRY(df_rope_init(&t->rope, c, t->m->rope_factors, p->max_positions, err));
@@ -120,7 +125,7 @@ static uint32_t row_bucket(const df_target *t, uint32_t rows) {
   return t->p.max_rows;
 }
 
-/* The leaf that runs a mode, through any nesting; the policy has checked depth and cycles at start. */
+/* The leaf that runs a mode, through any nesting; depth and cycles were checked at start. */
 static const df_attn *leaf_of(df_attn *a, df_mode mode) {
   df_attn *next;
   while ((next = a->ops->executor(a, mode)) != a) a = next;
