@@ -43,13 +43,16 @@ df_status df_batch_sizes_parse(const char *text, uint32_t *out, uint32_t *n, df_
     for (uint32_t v = first; v <= last; v++) out[count++] = v; /* strictly ascending from 1 to 64: at most 64 of them */
     if (*p == '\0') break;
     if (*p != ',')
-      return DF_FAIL(err, DF_ERR_ARGUMENT, "\"%.60s\" is no list of batch sizes: unexpected \"%.1s\" at character %d "
-                     "(write 1,2,4 or 1-8)", text, p, (int)(p - text) + 1);
+      return DF_FAIL(err, DF_ERR_ARGUMENT,
+                     "\"%.60s\" is no list of batch sizes: unexpected \"%.1s\" at character %d "
+                     "(write 1,2,4 or 1-8)",
+                     text, p, (int)(p - text) + 1);
     p++;
     continue;
   bad_size:
-    return DF_FAIL(err, DF_ERR_ARGUMENT, "\"%.60s\" needs a batch size from 1 to %d at character %d (write 1,2,4 or 1-8)",
-                   text, DF_BATCH_SIZES_MAX, (int)(at - text) + 1);
+    return DF_FAIL(err, DF_ERR_ARGUMENT,
+                   "\"%.60s\" needs a batch size from 1 to %d at character %d (write 1,2,4 or 1-8)", text,
+                   DF_BATCH_SIZES_MAX, (int)(at - text) + 1);
   }
   *n = count;
   return DF_OK;

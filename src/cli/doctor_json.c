@@ -5,8 +5,10 @@
 
 static void text(df_json_out *w, const char *key, const char *value) {
   df_json_out_key(w, key);
-  if (value) df_json_out_cstr(w, value);
-  else df_json_out_null(w);
+  if (value)
+    df_json_out_cstr(w, value);
+  else
+    df_json_out_null(w);
 }
 
 static void number(df_json_out *w, const char *key, uint64_t value) {
@@ -71,8 +73,10 @@ static void put_leaves(df_json_out *w, const df_doctor *d) {
     flag(w, "causal", l->caps.causal);
     flag(w, "sliding_window", l->caps.sliding_window);
     df_json_out_key(w, "max_rows");
-    if (l->caps.max_rows == UINT32_MAX) df_json_out_null(w);
-    else df_json_out_u64(w, l->caps.max_rows);
+    if (l->caps.max_rows == UINT32_MAX)
+      df_json_out_null(w);
+    else
+      df_json_out_u64(w, l->caps.max_rows);
     df_json_out_key(w, "page_sizes"), df_json_out_array(w);
     for (uint32_t s = 1; s && s <= 64; s *= 2)
       if (l->caps.page_sizes & s) df_json_out_u64(w, s);
@@ -112,8 +116,10 @@ static void put_graphs(df_json_out *w, const df_doctor *d) {
   df_json_out_close(w);
   number(w, "bytes", d->memory.programs);
   df_json_out_key(w, "limit");
-  if (d->graph_limit) df_json_out_u64(w, d->graph_limit);
-  else df_json_out_null(w);
+  if (d->graph_limit)
+    df_json_out_u64(w, d->graph_limit);
+  else
+    df_json_out_null(w);
   df_json_out_close(w);
 }
 

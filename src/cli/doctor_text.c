@@ -43,10 +43,13 @@ static void print_routes(const df_doctor *d, const df_cli *cli) {
     for (uint32_t i = 0; i < r->n; i++) printf("%s%s", i ? " > " : "", r->path[i]);
     puts(r->n ? "" : "(no draft)");
   }
-  if (d->overlap) puts("with overlap, a batch of two or more requests runs as two halves on copies of the same backends");
-  printf("verify mask    %s: %s (executor %s)\n", df_mask_layout_name(d->mask_layout), d->mask_reason, d->mask_executor);
+  if (d->overlap)
+    puts("with overlap, a batch of two or more requests runs as two halves on copies of the same backends");
+  printf("verify mask    %s: %s (executor %s)\n", df_mask_layout_name(d->mask_layout), d->mask_reason,
+         d->mask_executor);
   for (uint32_t i = 0; i < d->n_aliases; i++)
-    printf("alias          --%s %s runs as %s on this device\n", d->alias[i].setting, d->alias[i].given, d->alias[i].leaf);
+    printf("alias          --%s %s runs as %s on this device\n", d->alias[i].setting, d->alias[i].given,
+           d->alias[i].leaf);
 }
 
 static void words_of_bits(char *out, size_t cap, uint32_t bits, const char *(*name)(unsigned bit)) {
@@ -134,8 +137,9 @@ static void print_memory(const df_doctor *d, const df_cli *cli) {
   title(cli, "Memory");
   printf("context %u, requests at a time %u\n", d->n_ctx, d->max_seqs);
   print_table(&t, cli);
-  df_format_bytes(total, sizeof total, m->weights + m->draft_weights + m->kv_pool + m->draft_kv_pool + m->workspace +
-                                           m->draft_workspace + m->mask + m->programs);
+  df_format_bytes(total, sizeof total,
+                  m->weights + m->draft_weights + m->kv_pool + m->draft_kv_pool + m->workspace + m->draft_workspace +
+                      m->mask + m->programs);
   printf("together at most %s\n", total);
 }
 
@@ -161,5 +165,6 @@ void df_doctor_text(const df_doctor *d, const df_cli *cli) {
   }
   if (d->n_problems && d->has_plan) puts("what is shown above leaves the refused settings at their defaults");
   if (!d->n_problems)
-    printf("%sthis configuration is accepted%s\n", df_term_out(term, DF_STYLE_GREEN), df_term_out(term, DF_STYLE_RESET));
+    printf("%sthis configuration is accepted%s\n", df_term_out(term, DF_STYLE_GREEN),
+           df_term_out(term, DF_STYLE_RESET));
 }

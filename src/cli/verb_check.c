@@ -97,7 +97,10 @@ static void quoted(char *out, size_t cap, const char *text, int32_t id) {
 }
 
 static void verify_routing(char *out, size_t cap, const df_check_case *c) {
-  (void)snprintf(out, cap, "%s (%s)", c->verify ? c->verify : strcmp(c->mode, "decode") == 0 ? c->decode : c->prefill,
+  (void)snprintf(out, cap, "%s (%s)",
+                 c->verify                        ? c->verify
+                 : strcmp(c->mode, "decode") == 0 ? c->decode
+                                                  : c->prefill,
                  c->verify ? "own slot" : c->mode);
 }
 
@@ -132,9 +135,9 @@ static void print_table(const check_run *r) {
   for (size_t i = 0; i < r->n_groups; i++) {
     const df_check_outcome *o = &r->groups[i].first;
     if (r->groups[i].identical == r->groups[i].combinations) continue;
-    printf("first of %s/%s: %s, %s, width %u, batch %u, pages of %u, %s prefix, %u thread%s\n", o->c.prefill, o->c.decode,
-           o->c.graph ? "recorded" : "eager", o->c.tbo ? "overlap" : "no overlap", o->c.width, o->c.batch, o->c.page_size,
-           o->c.prefix_hit ? "cached" : "cold", o->c.threads, o->c.threads == 1 ? "" : "s");
+    printf("first of %s/%s: %s, %s, width %u, batch %u, pages of %u, %s prefix, %u thread%s\n", o->c.prefill,
+           o->c.decode, o->c.graph ? "recorded" : "eager", o->c.tbo ? "overlap" : "no overlap", o->c.width, o->c.batch,
+           o->c.page_size, o->c.prefix_hit ? "cached" : "cold", o->c.threads, o->c.threads == 1 ? "" : "s");
   }
   bool good = r->sum.identical == r->sum.combinations;
   printf("%s%llu combinations, %llu identical, %.1f s%s\n", df_term_out(term, good ? DF_STYLE_GREEN : DF_STYLE_RED),
@@ -150,8 +153,10 @@ static void put_case(df_json_out *w, const df_check_outcome *o) {
   df_json_out_key(w, "prefill"), df_json_out_cstr(w, c->prefill);
   df_json_out_key(w, "decode"), df_json_out_cstr(w, c->decode);
   df_json_out_key(w, "verify");
-  if (c->verify) df_json_out_cstr(w, c->verify);
-  else df_json_out_null(w);
+  if (c->verify)
+    df_json_out_cstr(w, c->verify);
+  else
+    df_json_out_null(w);
   df_json_out_key(w, "mode"), df_json_out_cstr(w, c->mode);
   df_json_out_key(w, "graph"), df_json_out_bool(w, c->graph);
   df_json_out_key(w, "two_batch_overlap"), df_json_out_bool(w, c->tbo);
@@ -179,8 +184,10 @@ static df_status print_json(const check_run *r, df_error *err) {
   df_json_out_object(&w);
   df_json_out_key(&w, "model"), df_json_out_cstr(&w, df_opt_text(&r->cli->opts, OPT_MODEL, ""));
   df_json_out_key(&w, "draft");
-  if (df_opt_given(&r->cli->opts, OPT_DRAFT_MODEL)) df_json_out_cstr(&w, r->cli->opts.v[OPT_DRAFT_MODEL].text);
-  else df_json_out_null(&w);
+  if (df_opt_given(&r->cli->opts, OPT_DRAFT_MODEL))
+    df_json_out_cstr(&w, r->cli->opts.v[OPT_DRAFT_MODEL].text);
+  else
+    df_json_out_null(&w);
   df_json_out_key(&w, "logits"), df_json_out_bool(&w, df_opt_on(&r->cli->opts, OPT_LOGITS, false));
   df_json_out_key(&w, "combinations"), df_json_out_u64(&w, r->sum.combinations);
   df_json_out_key(&w, "identical"), df_json_out_u64(&w, r->sum.identical);
@@ -233,10 +240,11 @@ int df_verb_check(df_cli *cli) {
   } else if (st == DF_OK || stopped) {
     print_table(&r);
   }
-  if (stopped) fprintf(stderr, "interrupted: %llu combinations were not run\n",
-                       (unsigned long long)(r.sum.planned - r.sum.combinations));
-  int status = stopped       ? DF_EXIT_INTERRUPTED
-               : st != DF_OK ? df_cli_report(cli, &err)
+  if (stopped)
+    fprintf(stderr, "interrupted: %llu combinations were not run\n",
+            (unsigned long long)(r.sum.planned - r.sum.combinations));
+  int status = stopped                                 ? DF_EXIT_INTERRUPTED
+               : st != DF_OK                           ? df_cli_report(cli, &err)
                : r.sum.identical == r.sum.combinations ? DF_EXIT_OK
                                                        : DF_EXIT_FAILURE;
   df_free(r.groups);

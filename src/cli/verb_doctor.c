@@ -45,8 +45,11 @@ static df_status examine(df_cli *cli, df_doctor *d, df_error *err) {
   bool with_draft = df_opt_given(o, OPT_DRAFT_MODEL) && strcasecmp(df_opt_text(o, OPT_SPEC_TYPE, ""), "none") != 0;
   DF_TRY(df_need_model(o, err));
   take_options(o, &p, sizes, d);
-  DF_TRY_GOTO(st, df_target_resolve(o, df_opt_text(o, OPT_MODEL, NULL), &model, err), done);
-  if (with_draft) DF_TRY_GOTO(st, df_draft_resolve(o, df_opt_text(o, OPT_DRAFT_MODEL, NULL), &draft, err), done);
+  df_error why = {0};
+  if (df_target_resolve(o, df_opt_text(o, OPT_MODEL, NULL), &model, &why) != DF_OK) df_doctor_add(d, "model", &why);
+  why = (df_error){0};
+  if (with_draft && df_draft_resolve(o, df_opt_text(o, OPT_DRAFT_MODEL, NULL), &draft, &why) != DF_OK)
+    df_doctor_add(d, "spec-draft-model", &why);
   p.model = model;
   p.draft = draft;
   df_progress_begin(&bar, &cli->term, "loading", 1000, 0, false);
@@ -54,7 +57,6 @@ static df_status examine(df_cli *cli, df_doctor *d, df_error *err) {
   p.model_params.progress_user = &bar;
   st = df_doctor_run(&p, d, err);
   df_progress_end(&bar);
-done:
   df_free(model);
   df_free(draft);
   return st;
@@ -65,8 +67,10 @@ int df_verb_doctor(df_cli *cli) {
   df_doctor *d = df_calloc(1, sizeof *d);
   df_interrupt_install();
   df_status st = d ? examine(cli, d, &err) : DF_OOM(&err, "the report", sizeof *d);
-  if (st == DF_OK && df_opt_on(&cli->opts, OPT_JSON, false)) st = df_doctor_json(d, cli, &err);
-  else if (st == DF_OK) df_doctor_text(d, cli);
+  if (st == DF_OK && df_opt_on(&cli->opts, OPT_JSON, false))
+    st = df_doctor_json(d, cli, &err);
+  else if (st == DF_OK)
+    df_doctor_text(d, cli);
   int status = st != DF_OK ? df_cli_report(cli, &err) : d->n_problems ? DF_EXIT_FAILURE : DF_EXIT_OK;
   if (st == DF_ERR_CANCELLED && df_interrupted) status = DF_EXIT_INTERRUPTED;
   if (d) df_doctor_release(d);

@@ -12,6 +12,7 @@
 
 enum {
   DF_VERB_RUN = 1 << 0,
+  DF_VERB_BENCH = 1 << 13,
   DF_VERB_CHAT = 1 << 1,
   DF_VERB_DEMO = 1 << 2,
   DF_VERB_PERPLEXITY = 1 << 3,
@@ -59,6 +60,7 @@ int df_cli_report(const df_cli *cli, const df_error *err);
 int df_verb_run(df_cli *cli);
 int df_verb_chat(df_cli *cli);
 int df_verb_demo(df_cli *cli);
+int df_verb_bench(df_cli *cli);
 int df_verb_perplexity(df_cli *cli);
 int df_verb_tokenize(df_cli *cli);
 int df_verb_inspect(df_cli *cli);
