@@ -17,7 +17,7 @@ static const df_attn_entry k_leaves[] = {
 static const struct {
   const char *alias, *name;
 } k_aliases[] = {
-    {"flashinfer", "flash"}, {"triton", "flash"},       {"fa3", "flash"},         {"fa4", "flash"},
+    {"flashinfer", "flash"},   {"triton", "flash"},       {"fa3", "flash"},   {"fa4", "flash"},
     {"torch_native", "naive"}, {"trtllm_mha", "splitkv"}, {"xqa", "splitkv"}, {"flashmla", "splitkv"},
 };
 
@@ -54,10 +54,13 @@ df_status df_attn_find(const char *name, const df_attn_entry **out, bool *is_ali
     }
   }
   const char *near = nearest(name);
-  if (near) (void)DF_FAIL(err, DF_ERR_ARGUMENT, "unknown attention backend \"%.60s\", did you mean \"%s\"?", name, near);
-  else (void)DF_FAIL(err, DF_ERR_ARGUMENT, "unknown attention backend \"%.60s\" (use flash, splitkv or naive)", name);
-  df_error_hint(err, "known backends: flash, splitkv, naive; aliases: flashinfer, triton, fa3, fa4, torch_native, "
-                     "trtllm_mha, xqa, flashmla");
+  if (near)
+    (void)DF_FAIL(err, DF_ERR_ARGUMENT, "unknown attention backend \"%.60s\", did you mean \"%s\"?", name, near);
+  else
+    (void)DF_FAIL(err, DF_ERR_ARGUMENT, "unknown attention backend \"%.60s\" (use flash, splitkv or naive)", name);
+  df_error_hint(err,
+                "known backends: flash, splitkv, naive; aliases: flashinfer, triton, fa3, fa4, torch_native, "
+                "trtllm_mha, xqa, flashmla");
   return DF_ERR_ARGUMENT;
 }
 

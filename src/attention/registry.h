@@ -9,7 +9,7 @@
 typedef df_status (*df_attn_create_fn)(const df_attn_shape *shape, df_attn **out, df_error *err);
 
 typedef struct df_attn_entry {
-  const char *name;      /* canonical */
+  const char *name; /* canonical */
   df_attn_create_fn create;
 } df_attn_entry;
 

@@ -16,9 +16,12 @@ static df_status find(const char *name, const df_attn_entry **out, df_error *err
 }
 
 static df_status verify_on_decode(const char *mode, bool *out, df_error *err) {
-  if (!mode || strcmp(mode, "prefill") == 0) *out = false;
-  else if (strcmp(mode, "decode") == 0) *out = true;
-  else return DF_FAIL(err, DF_ERR_ARGUMENT, "unknown speculative attention mode \"%s\" (prefill, decode)", mode);
+  if (!mode || strcmp(mode, "prefill") == 0)
+    *out = false;
+  else if (strcmp(mode, "decode") == 0)
+    *out = true;
+  else
+    return DF_FAIL(err, DF_ERR_ARGUMENT, "unknown speculative attention mode \"%s\" (prefill, decode)", mode);
   return DF_OK;
 }
 
@@ -43,8 +46,8 @@ static void free_leaves(df_attn **leaf, uint32_t n) {
 
 static df_status create_stack(const df_session_params *p, const df_attn_shape *shape, df_attn **out, df_error *err) {
   const char *all = p->attention_backend ? p->attention_backend : "flash";
-  const char *names[3] = {first_of(p->prefill_attention_backend, all, NULL), first_of(p->decode_attention_backend, all, NULL),
-                          p->verify_attention_backend};
+  const char *names[3] = {first_of(p->prefill_attention_backend, all, NULL),
+                          first_of(p->decode_attention_backend, all, NULL), p->verify_attention_backend};
   const uint32_t n = names[2] ? 3 : 2;
   bool on_decode = false;
   DF_TRY(verify_on_decode(p->speculative_attention_mode, &on_decode, err));

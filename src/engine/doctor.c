@@ -47,6 +47,7 @@ static bool is_fatal(df_status s) { return s == DF_ERR_MEMORY || s == DF_ERR_CAN
 
 static df_status open_models(df_doctor *d, const df_doctor_params *p, df_error *err) {
   df_error why = {0};
+  if (!p->model) return DF_OK;
   df_status s = df_model_open(p->model, &p->model_params, &d->m, &why);
   if (s != DF_OK) {
     df_doctor_add(d, "model", &why);
@@ -80,8 +81,13 @@ enum { N_RESETS = 8 };
 
 /* Puts one group of settings back to its default; false when it is there already. */
 static bool reset(df_session_params *s, unsigned which, const char **setting) {
-  static const char *const names[N_RESETS] = {"spec-draft-n-max", "ctx-size", "page-size", "graph-bs", "graph-memory",
-                                              "speculative-attention-mode", "verify-attention-backend",
+  static const char *const names[N_RESETS] = {"spec-draft-n-max",
+                                              "ctx-size",
+                                              "page-size",
+                                              "graph-bs",
+                                              "graph-memory",
+                                              "speculative-attention-mode",
+                                              "verify-attention-backend",
                                               "attention-backend"};
   const df_session_params before = *s, def = df_session_params_default();
   *setting = names[which];
@@ -113,8 +119,10 @@ static bool blame(df_doctor *d, df_engine_params *ep, const df_error *refusal) {
     df_engine e;
     if (!reset(&without.session, i, &setting)) continue;
     const df_status s = df_engine_init(&e, d->m, d->d, &without, &other);
-    if (s == DF_OK) df_engine_release(&e);
-    else if (strcmp(other.msg, refusal->msg) == 0) continue;
+    if (s == DF_OK)
+      df_engine_release(&e);
+    else if (strcmp(other.msg, refusal->msg) == 0)
+      continue;
     df_doctor_add(d, setting, refusal);
     *ep = without;
     return true;

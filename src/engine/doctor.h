@@ -1,9 +1,9 @@
 /*
- * engine/doctor.h - what a configuration would do, as data: who runs each forward mode, what the mask policy decides, which
- * programs are recorded, what memory is planned, and everything that would be refused.
+ * engine/doctor.h - what a configuration would do, as data: who runs each forward mode, what the mask policy decides,
+ * which programs are recorded, what memory is planned, and everything that would be refused.
  *
- * Nothing is generated. A setting that is refused is left at its default for the rest of the examination, so that the next
- * problem behind it is found too.
+ * Nothing is generated. A setting that is refused is left at its default for the rest of the examination, so that the
+ * next problem behind it is found too.
  *
  * Ownership: df_doctor owns model and draft; texts are borrowed from them or static. Threads: one caller.
  */
@@ -81,7 +81,7 @@ typedef struct df_doctor {
 } df_doctor;
 
 typedef struct df_doctor_params {
-  const char *model, *draft; /* paths; draft may be NULL */
+  const char *model, *draft; /* paths; NULL: there is none, or it was not found */
   df_model_params model_params;
   df_draft_params draft_params;
   df_engine_params engine;

@@ -89,10 +89,14 @@ static void parse(df_opts *o, int n, char **args) {
 
 static void test_session_params_from_opts__all_of_them(void **state) {
   (void)state;
-  char *args[] = {(char *)"--page-size=64",         (char *)"--cuda-graph-bs=1,2,8",
-                  (char *)"--graph-memory=64M",     (char *)"--disable-cuda-graph",
-                  (char *)"--attention-backend=fa3", (char *)"--speculative-attention-mode=DECODE",
-                  (char *)"--enable-two-batch-overlap", (char *)"-ctk=f32",
+  char *args[] = {(char *)"--page-size=64",
+                  (char *)"--cuda-graph-bs=1,2,8",
+                  (char *)"--graph-memory=64M",
+                  (char *)"--disable-cuda-graph",
+                  (char *)"--attention-backend=fa3",
+                  (char *)"--speculative-attention-mode=DECODE",
+                  (char *)"--enable-two-batch-overlap",
+                  (char *)"-ctk=f32",
                   (char *)"--verify-attention-backend=naive"};
   df_opts o;
   df_session_params sp;
@@ -128,8 +132,9 @@ static void test_attn_find__suggests(void **state) {
   (void)state;
   static const struct {
     const char *name, *near;
-  } rows[] = {{"flsh", "flash"},     {"Flash", "flash"},        {"split_kv", "splitkv"}, {"flash-infer", "flashinfer"},
-              {"trtllm", "trtllm_mha"}, {"fa", "fa3"}, {"fa5", "fa3"},        {"", NULL},  {"cutlass", NULL}};
+  } rows[] = {{"flsh", "flash"},        {"Flash", "flash"}, {"split_kv", "splitkv"}, {"flash-infer", "flashinfer"},
+              {"trtllm", "trtllm_mha"}, {"fa", "fa3"},      {"fa5", "fa3"},          {"", NULL},
+              {"cutlass", NULL}};
   for (size_t i = 0; i < DF_COUNT_OF(rows); i++) {
     const df_attn_entry *entry = NULL;
     bool alias;
