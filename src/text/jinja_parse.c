@@ -167,7 +167,7 @@ static df_status body_until(df_jparser *p, const char *end, df_jnode **out) {
 }
 
 static df_status parse_for(df_jparser *p, df_jnode *n) {
-  static const char *const ends[] = {"endfor", "else", NULL};
+  static const char *const ends[] = {"else", "endfor", NULL};
   n->kind = JN_FOR;
   bool soft = p->soft;
   p->soft = false;
@@ -346,8 +346,9 @@ static df_status parse_body(df_jparser *p, const char *const *ends, df_jnode **o
   for (df_jnode **tail = out;; tail = &(*tail)->next) {
     const df_jtoken *t = p->tok;
     if (t->type == TK_EOF) {
-      if (ends) return df_jparse_fail(p, "missing \"%s\"", ends[0]);
-      break;
+      if (!ends) break;
+      while (ends[1]) ends++; /* the last one closes the block */
+      return df_jparse_fail(p, "missing \"%s\"", ends[0]);
     }
     p->tok++;
     if (t->type == TK_DATA) {

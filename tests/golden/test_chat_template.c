@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/test_models.h"
 #include "text/chat_template.h"
 
 static json_t *load(const char *name) {
@@ -43,8 +44,20 @@ static char *context_of(const json_t *c) {
   return text;
 }
 
-/* Renders every case of a file; returns how many there were. */
-static size_t replay_model(const char *file) {
+/* The ids of the whole rendering, control tokens parsed wherever they stand. */
+static bool same_ids(const char *label, const df_tokenizer *tok, const df_buf *text, const json_t *want) {
+  df_ids ids = {0};
+  assert_int_equal(
+      df_tokenizer_encode(tok, text->data ? text->data : "", text->len, DF_ENCODE_PARSE_SPECIAL, &ids, NULL), DF_OK);
+  bool same = ids.n == json_array_size(want);
+  for (size_t i = 0; same && i < ids.n; i++) same = ids.v[i] == json_integer_value(json_array_get(want, i));
+  if (!same) print_error("%s: ids differ\n", label);
+  df_ids_release(&ids);
+  return same;
+}
+
+/* Renders every case of a file, and turns it into ids when there is a tokenizer; returns how many there were. */
+static size_t replay_model(const char *file, const df_tokenizer *tok) {
   json_t *j = load(file), *c;
   df_chat_template *t = NULL;
   df_error err;
@@ -66,6 +79,8 @@ static size_t replay_model(const char *file) {
       print_error("%s %s: %s\n", file, label, err.msg);
     } else if (!same_text(label, &out, json_object_get(c, "text"))) {
       bad++;
+    } else if (tok && !same_ids(label, tok, &out, json_object_get(c, "ids"))) {
+      bad++;
     }
     n++;
     df_buf_release(&out);
@@ -80,12 +95,28 @@ static size_t replay_model(const char *file) {
 
 static void test_render__smollm2(void **state) {
   (void)state;
-  assert_int_equal(replay_model("chat-template-smollm2.json"), 56);
+  assert_int_equal(replay_model("chat-template-smollm2.json", NULL), 56);
 }
 
 static void test_render__qwen2(void **state) {
   (void)state;
-  assert_int_equal(replay_model("chat-template-qwen2.json"), 98);
+  assert_int_equal(replay_model("chat-template-qwen2.json", NULL), 98);
+}
+
+static void ids_of(const char *model, const char *file, size_t cases) {
+  df_tokenizer *tok = df_test_tokenizer(df_test_model_or_skip(model));
+  assert_int_equal(replay_model(file, tok), cases);
+  df_tokenizer_free(tok);
+}
+
+static void test_render__smollm2_ids(void **state) {
+  (void)state;
+  ids_of("SmolLM2-135M-Instruct", "chat-template-smollm2.json", 56);
+}
+
+static void test_render__qwen2_ids(void **state) {
+  (void)state;
+  ids_of("qwen2.5-coder-1.5b-instruct-dflash", "chat-template-qwen2.json", 98);
 }
 
 static df_status status_of(const char *name) {
@@ -151,6 +182,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_render__smollm2),
       cmocka_unit_test(test_render__qwen2),
+      cmocka_unit_test(test_render__smollm2_ids),
+      cmocka_unit_test(test_render__qwen2_ids),
       cmocka_unit_test(test_render__cases),
   };
   return cmocka_run_group_tests_name("chat_template", tests, NULL, NULL);

@@ -54,13 +54,15 @@ static void expect_error(const char *src, const char *json, df_status s, const c
 
 static void test_render__errors_name_the_line(void **state) {
   (void)state;
-  expect_error("a\n{{ x | foo }}", "{}", DF_ERR_FORMAT, "could not render the chat template: line 2: unknown filter \"foo\"");
+  expect_error("a\n{{ x | foo }}", "{}", DF_ERR_FORMAT,
+               "could not render the chat template: line 2: unknown filter \"foo\"");
   expect_error("{% if true %}\n{{ x | foo }}{% endif %}", "{}", DF_ERR_TEMPLATE,
                "could not render the chat template: line 2: unknown filter \"foo\"");
-  expect_error("{{ x is foo }}", "{}", DF_ERR_FORMAT, "could not render the chat template: line 1: unknown test \"foo\"");
+  expect_error("{{ x is foo }}", "{}", DF_ERR_FORMAT,
+               "could not render the chat template: line 1: unknown test \"foo\"");
   expect_error("\n\n{% foo %}", "{}", DF_ERR_FORMAT, "could not render the chat template: line 3: unknown tag \"foo\"");
-  expect_error("{% for x in [1] %}\n\n{{ raise_exception('roles must\nalternate') }}{% endfor %}", "{}", DF_ERR_TEMPLATE,
-               "could not render the chat template: line 3: roles must?alternate");
+  expect_error("{% for x in [1] %}\n\n{{ raise_exception('roles must\nalternate') }}{% endfor %}", "{}",
+               DF_ERR_TEMPLATE, "could not render the chat template: line 3: roles must?alternate");
   expect_error("{{ messages[0].role }}", "{\"messages\": []}", DF_ERR_TEMPLATE,
                "could not render the chat template: line 1: the list has no element \"0\"");
   expect_error("{{ a.b.c }}", "{\"a\": {}}", DF_ERR_TEMPLATE,
@@ -68,7 +70,8 @@ static void test_render__errors_name_the_line(void **state) {
   expect_error("{{ a.b }}", "{}", DF_ERR_TEMPLATE, "could not render the chat template: line 1: \"a\" is undefined");
   expect_error("x\n{{ 'a' +\n none }}", "{}", DF_ERR_TEMPLATE,
                "could not render the chat template: line 2: cannot apply \"+\" to a string and a none");
-  expect_error("{% if a %}\n{{ b }}", "{}", DF_ERR_FORMAT, "could not render the chat template: line 2: missing \"elif\"");
+  expect_error("{% if a %}\n{{ b }}", "{}", DF_ERR_FORMAT,
+               "could not render the chat template: line 2: missing \"endif\"");
 }
 
 static void test_render__context_must_be_an_object(void **state) {
@@ -117,15 +120,18 @@ static void test_render__runaways_stop(void **state) {
       "{% for a in [1, 1] recursive %}{{ loop([1, 1]) }}{% endfor %}",
       "{% set ns = namespace(x='ab') %}{% for a in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}",
       "{% set ns = namespace(x='ab') %}{% for a in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
-      "{% set ns = namespace(x='ab') %}{% for a in range(99) %}{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}{% endfor %}",
+      "{% set ns = namespace(x='ab') %}{% for a in range(99) %}{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}{% endfor "
+      "%}",
       "{% set ns = namespace(x='aa') %}{% for a in range(99) %}{% set ns.x = ns.x | replace('a', 'aa') %}{% endfor %}",
       "{% set ns = namespace(x='aa') %}{% for a in range(99) %}{% set ns.x = ns.x.join(ns.x) %}{% endfor %}",
       "{% set ns = namespace(x=[1]) %}{% for a in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
       "{% set ns = namespace(x=[1]) %}{% for a in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
-      "{% set ns = namespace(x=(1,)) %}{% for a in range(99) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}{{ {ns.x: 1} }}",
+      "{% set ns = namespace(x=(1,)) %}{% for a in range(99) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}{{ {ns.x: 1} "
+      "}}",
       "{% set ns = namespace(x=[1], y=[1]) %}{% for a in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, "
       "ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
-      "{% set ns = namespace(x=[1]) %}{% for a in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | tojson }}",
+      "{% set ns = namespace(x=[1]) %}{% for a in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | "
+      "tojson }}",
       "{% set ns = namespace(x=[1]) %}{% for a in range(999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
       "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
       "{{ 'a' * 10**12 }}",
@@ -171,9 +177,9 @@ static char *sandwich(const char *front, const char *a, const char *b, const cha
 static void test_parse__nesting_is_bounded(void **state) {
   (void)state;
   static const char *const parts[][4] = {
-      {"{{ ", "(", "1", ")"},     {"{{ ", "[", "1", "]"},     {"{{ ", "not ", "1", ""},  {"{{ ", "-", "1", ""},
-      {"{{ ", "{1:", "1", "}"},   {"{{ ", "f(", "1", ")"},    {"{{ ", "a[", "1", "]"},   {"{{ ", "1 if 1 else ", "1", ""},
-      {"{{ ", "a is a(", "1", ")"}};
+      {"{{ ", "(", "1", ")"},  {"{{ ", "[", "1", "]"},           {"{{ ", "not ", "1", ""},
+      {"{{ ", "-", "1", ""},   {"{{ ", "{1:", "1", "}"},         {"{{ ", "f(", "1", ")"},
+      {"{{ ", "a[", "1", "]"}, {"{{ ", "1 if 1 else ", "1", ""}, {"{{ ", "a is a(", "1", ")"}};
   for (size_t i = 0; i < DF_COUNT_OF(parts); i++) {
     for (size_t n = 1000; n <= 100000; n *= 100) {
       char *src = sandwich(parts[i][0], parts[i][1], parts[i][2], parts[i][3], n);
@@ -222,6 +228,14 @@ static void test_render__chains_are_bounded(void **state) {
   df_free(src);
 }
 
+static void test_render__macro_depth_is_exact(void **state) {
+  (void)state;
+  static const char src[] = "{% macro f(n) %}{% if n > 1 %}{{ f(n - 1) }}{% else %}end{% endif %}{% endmacro %}{{ f(n) }}";
+  expect_text(src, "{\"n\": 64}", "end");
+  expect_error(src, "{\"n\": 65}", DF_ERR_LIMIT,
+               "could not render the chat template: line 1: macro calls nested deeper than 64");
+}
+
 static void test_render__options_lower_the_limits(void **state) {
   (void)state;
   df_render_options opt = {.max_steps = 100};
@@ -268,8 +282,9 @@ static void test_parse__invalid_utf8_is_refused(void **state) {
 
 static void test_render__strings_may_contain_zero_bytes(void **state) {
   (void)state;
-  result r = render_opt("{{ a }}|{{ a | length }}|{{ a | tojson }}|{{ a[1:] }}|{{ a.split('\\0')[1] }}|{{ '{}'.format(a) }}",
-                        "{\"a\": \"x\\u0000y\"}", NULL);
+  result r =
+      render_opt("{{ a }}|{{ a | length }}|{{ a | tojson }}|{{ a[1:] }}|{{ a.split('\\0')[1] }}|{{ '{}'.format(a) }}",
+                 "{\"a\": \"x\\u0000y\"}", NULL);
   static const char want[] = "x\0y|3|\"x\\u0000y\"|\0y|y|x\0y";
   assert_int_equal(r.s, DF_OK);
   assert_int_equal(r.out.len, sizeof want - 1);
@@ -292,10 +307,10 @@ static void test_render__time_comes_from_the_options(void **state) {
 /* A context cannot be changed, and macros, loops and with blocks leave no names behind. */
 static void test_render__scopes(void **state) {
   (void)state;
-  expect_text("{% macro f(a) %}{% set b = a %}{{ b }}{% endmacro %}{{ f(1) }}{{ a is defined }}{{ b is defined }}", "{}",
-              "1FalseFalse");
-  expect_text("{% for x in [1] %}{% set y = x %}{% endfor %}{{ x is defined }}{{ y is defined }}{{ loop is defined }}", "{}",
-              "FalseFalseFalse");
+  expect_text("{% macro f(a) %}{% set b = a %}{{ b }}{% endmacro %}{{ f(1) }}{{ a is defined }}{{ b is defined }}",
+              "{}", "1FalseFalse");
+  expect_text("{% for x in [1] %}{% set y = x %}{% endfor %}{{ x is defined }}{{ y is defined }}{{ loop is defined }}",
+              "{}", "FalseFalseFalse");
   expect_text("{% set m = messages[1:] %}{{ messages | length }}{{ m | length }}", "{\"messages\": [1, 2]}", "21");
 }
 
@@ -319,10 +334,49 @@ static void test_number__repr_reads_back(void **state) {
 
 static void test_json__refuses_what_is_not_json(void **state) {
   (void)state;
-  static const char *const bad[] = {
-      "", " ", "{", "[", "\"", "\"a", "{\"a\"", "{\"a\":", "{\"a\":1", "{\"a\":1,", "{a:1}", "[1,]", "[1 2]", "[,1]", "01", "-", "+1",
-      "1.", ".5", "1e", "1e+", "--1", "0x1", "NaN", "Infinity", "tru", "nul", "True", "'a'", "\"\\x\"", "\"\\u12\"", "\"\\ud800\"",
-      "\"\\udc00\"", "\"\\ud800\\u0041\"", "\"\n\"", "\"\t\"", "\"\xff\"", "\"\xC3\"", "{} x", "[1]]", "{\"a\":1}}", "// c\n1", "\xEF\xBB\xBF{}"};
+  static const char *const bad[] = {"",
+                                    " ",
+                                    "{",
+                                    "[",
+                                    "\"",
+                                    "\"a",
+                                    "{\"a\"",
+                                    "{\"a\":",
+                                    "{\"a\":1",
+                                    "{\"a\":1,",
+                                    "{a:1}",
+                                    "[1,]",
+                                    "[1 2]",
+                                    "[,1]",
+                                    "01",
+                                    "-",
+                                    "+1",
+                                    "1.",
+                                    ".5",
+                                    "1e",
+                                    "1e+",
+                                    "--1",
+                                    "0x1",
+                                    "NaN",
+                                    "Infinity",
+                                    "tru",
+                                    "nul",
+                                    "True",
+                                    "'a'",
+                                    "\"\\x\"",
+                                    "\"\\u12\"",
+                                    "\"\\ud800\"",
+                                    "\"\\udc00\"",
+                                    "\"\\ud800\\u0041\"",
+                                    "\"\n\"",
+                                    "\"\t\"",
+                                    "\"\xff\"",
+                                    "\"\xC3\"",
+                                    "{} x",
+                                    "[1]]",
+                                    "{\"a\":1}}",
+                                    "// c\n1",
+                                    "\xEF\xBB\xBF{}"};
   for (size_t i = 0; i < DF_COUNT_OF(bad); i++) {
     df_jarena a;
     df_jv v;
@@ -350,14 +404,16 @@ static void test_json__depth_is_bounded(void **state) {
 
 static const char *const rich =
     "{%- set ns = namespace(n=0) -%}{% macro m(a, b=2) %}<{{ a }}{{ b }}{{ varargs }}{{ kwargs }}>{% endmacro %}"
-    "{% for x in messages[::-1] if x.role != 'q' %}{% set ns.n = ns.n + 1 %}{{ m(x.role, c=x) }}{{ (loop.nextitem or 0) | tojson }}"
+    "{% for x in messages[::-1] if x.role != 'q' %}{% set ns.n = ns.n + 1 %}{{ m(x.role, c=x) }}{{ (loop.nextitem or "
+    "0) | tojson }}"
     "{% endfor %}{% set t | upper %}{{ messages | tojson(indent=2, sort_keys=true) }}{% endset %}{{ t }}"
     "{{ messages | map(attribute='role') | sort | unique | join('~') }}{{ 'a,b'.split(',') }}{{ '%s' % ns.n }}"
     "{{ messages | groupby('role') | length }}{{ range(40) | batch(7) | list }}{{ dict(a=1, **{'b': 2}) | dictsort }}"
     "{{ 'x'.center(9) ~ 'é' | upper | replace('É', 'ab') }}{{ '{}'.format(1) }}";
 
-static const char *const rich_context = "{\"messages\": [{\"role\": \"user\", \"content\": \"h\\u00e9\"}, {\"role\": \"b\"}, "
-                                        "{\"role\": \"q\", \"n\": [1.5, 12345678901234567890, {}]}]}";
+static const char *const rich_context =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"h\\u00e9\"}, {\"role\": \"b\"}, "
+    "{\"role\": \"q\", \"n\": [1.5, 12345678901234567890, {}]}]}";
 
 /* Every allocation fails once: a clean DF_ERR_MEMORY each time, no leak (the sanitizers look), no other output. */
 static void test_render__allocation_failures(void **state) {
@@ -430,6 +486,7 @@ int main(void) {
       cmocka_unit_test(test_render__runaways_stop),
       cmocka_unit_test(test_parse__nesting_is_bounded),
       cmocka_unit_test(test_render__chains_are_bounded),
+      cmocka_unit_test(test_render__macro_depth_is_exact),
       cmocka_unit_test(test_render__options_lower_the_limits),
       cmocka_unit_test(test_parse__source_size_is_bounded),
       cmocka_unit_test(test_parse__invalid_utf8_is_refused),
