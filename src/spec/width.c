@@ -4,32 +4,31 @@
 
 enum { PROBE_WIDTH = 4, MIN_PROBE_GAP = 24 };
 
-static const float k_prior_weight = 4.0f; /* imagined observations per slot */
-static const float k_prior_accept = 0.7f; /* of a draft that was trained for its target */
+static const double k_prior_weight = 4.0; /* imagined observations per slot */
+static const double k_prior_accept = 0.7; /* of a draft that was trained for its target */
 static const float k_decay = 0.96f;       /* memory of about 25 blocks: acceptance changes within a text */
 static const double k_probe_share = 0.02; /* of plain decoding time that probes may cost */
 
-void df_width_estimate_init(df_width_estimate *e) {
-  memset(e, 0, sizeof *e);
-  for (uint32_t j = 0; j < DF_WIDTH_MAX; j++) {
-    e->tried[j] = k_prior_weight;
-    e->accepted[j] = k_prior_weight * k_prior_accept;
-  }
-}
+void df_width_estimate_init(df_width_estimate *e) { memset(e, 0, sizeof *e); }
 
 void df_width_estimate_update(df_width_estimate *e, uint32_t n_drafted, uint32_t accepted) {
-  /* Slots behind the first miss say nothing: they keep what is known. */
-  for (uint32_t j = 0; j < n_drafted && j <= accepted; j++) {
-    e->tried[j] = e->tried[j] * k_decay + 1;
-    e->accepted[j] = e->accepted[j] * k_decay + (j < accepted ? 1.0f : 0.0f);
+  for (uint32_t j = 0; j < DF_WIDTH_MAX; j++) {
+    /* What is known of every slot fades, also of those behind the first miss or the block's end, about which this block
+     * says nothing: without new evidence a slot is then judged by the one before it. */
+    e->tried[j] *= k_decay;
+    e->accepted[j] *= k_decay;
+    if (j >= n_drafted || j > accepted) continue;
+    e->tried[j] += 1;
+    if (j < accepted) e->accepted[j] += 1;
   }
   e->since_probe = 0;
 }
 
 double df_width_expected(const df_width_estimate *e, uint32_t width) {
-  double all = 1, sum = 1;
+  double all = 1, sum = 1, slot = k_prior_accept;
   for (uint32_t j = 0; j + 1 < width; j++) {
-    all *= e->tried[j] > 0 ? (double)e->accepted[j] / e->tried[j] : 0;
+    slot = (e->accepted[j] + k_prior_weight * slot) / (e->tried[j] + k_prior_weight);
+    all *= slot;
     sum += all;
   }
   return sum;

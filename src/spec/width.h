@@ -31,7 +31,7 @@ typedef struct df_width_estimate {
   uint32_t since_probe;         /* plain steps since something was drafted */
 } df_width_estimate;
 
-/* Prior knowledge of a fresh request: a few imagined observations, so that the first steps draft. */
+/* Nothing observed: E(w) starts from a prior of a few imagined observations, so that the first steps draft. */
 void df_width_estimate_init(df_width_estimate *e);
 /* A block of n_drafted slots of which `accepted` stood. */
 void df_width_estimate_update(df_width_estimate *e, uint32_t n_drafted, uint32_t accepted);

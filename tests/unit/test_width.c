@@ -1,0 +1,174 @@
+/* Width controller: expectation, costs, the choice, and that probing stays cheap. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "spec/width.h"
+
+static df_width_costs linear_costs(double first, double per_row, double draft_first, double draft_per_row) {
+  static const uint32_t k_rows[] = {1, 4, 8, 16};
+  df_width_costs c = {{0}, {0}};
+  for (int i = 0; i < 4; i++) {
+    df_width_cost_add(&c, false, k_rows[i], first + per_row * (k_rows[i] - 1));
+    df_width_cost_add(&c, true, k_rows[i], draft_first + draft_per_row * k_rows[i]);
+  }
+  return c;
+}
+
+/* Steady acceptance of probability p, as counts. */
+static df_width_estimate steady(float p) {
+  df_width_estimate e;
+  df_width_estimate_init(&e);
+  for (uint32_t j = 0; j < DF_WIDTH_MAX; j++) {
+    e.tried[j] = 1e8f; /* drowns the prior */
+    e.accepted[j] = 1e8f * p;
+  }
+  return e;
+}
+
+static void test_expected__geometric_sum(void **state) {
+  (void)state;
+  const df_width_estimate e = steady(0.5f);
+  assert_true(fabs(df_width_expected(&e, 1) - 1.0) < 1e-9);
+  assert_true(fabs(df_width_expected(&e, 2) - 1.5) < 1e-6);
+  assert_true(fabs(df_width_expected(&e, 5) - 1.9375) < 1e-6);
+}
+
+static void test_update__slots_behind_the_miss_keep_their_estimate(void **state) {
+  (void)state;
+  df_width_estimate e;
+  df_width_estimate_init(&e);
+  for (uint32_t j = 0; j < DF_WIDTH_MAX; j++) e.tried[j] = 10, e.accepted[j] = 5;
+  const df_width_estimate before = e;
+  df_width_estimate_update(&e, 7, 2);
+  for (uint32_t j = 0; j < 2; j++) assert_true(e.accepted[j] / e.tried[j] > before.accepted[j] / before.tried[j]);
+  assert_true(e.accepted[2] / e.tried[2] < before.accepted[2] / before.tried[2]);
+  for (uint32_t j = 3; j < DF_WIDTH_MAX; j++) {
+    assert_true(fabs(e.accepted[j] / e.tried[j] - before.accepted[j] / before.tried[j]) < 1e-6);
+    assert_true(e.tried[j] < before.tried[j]); /* but it fades */
+  }
+}
+
+static void test_update__converges_to_the_rate(void **state) {
+  (void)state;
+  df_width_estimate e;
+  df_width_estimate_init(&e);
+  for (int i = 0; i < 400; i++) df_width_estimate_update(&e, 3, i % 4 == 0 ? 0 : 3);
+  assert_true(fabs(e.accepted[0] / e.tried[0] - 0.75) < 0.1);
+}
+
+static void test_cost__interpolates_between_measured_rows(void **state) {
+  (void)state;
+  const df_width_costs c = linear_costs(3.0, 0.25, 1.0, 0.1);
+  assert_true(fabs(df_width_cost_verify(&c, 1) - 3.0) < 1e-9);
+  assert_true(fabs(df_width_cost_verify(&c, 6) - 4.25) < 1e-9);
+  assert_true(fabs(df_width_cost_draft(&c, 12) - 2.2) < 1e-9);
+  assert_true(fabs(df_width_cost_verify(&c, 32) - 2 * (3.0 + 0.25 * 15)) < 1e-9);
+  const df_width_costs none = {{0}, {0}};
+  assert_true(df_width_cost_verify(&none, 4) == 0);
+}
+
+static void test_cost__an_outlier_counts_for_little(void **state) {
+  (void)state;
+  df_width_costs c = {{0}, {0}};
+  df_width_cost_add(&c, false, 8, 4.0);
+  df_width_cost_add(&c, false, 8, 400.0);
+  assert_true(c.verify[8] <= 4.0 * 1.05 + 1e-9);
+}
+
+/* The answer of a search written out here. */
+static uint32_t best_by_hand(double p, double first, double per_row, double d0, double d1, uint32_t max) {
+  double best = 1.0 / first;
+  uint32_t w_best = 1;
+  for (uint32_t w = 2; w <= max; w++) {
+    const double tokens = (1 - pow(p, w)) / (1 - p);
+    const double rate = tokens / (first + per_row * (w - 1) + d0 + d1 * w);
+    if (rate > best) {
+      best = rate;
+      w_best = w;
+    }
+  }
+  return w_best;
+}
+
+static void test_choose__equals_a_search_by_hand(void **state) {
+  (void)state;
+  static const float k_p[] = {0.2f, 0.4f, 0.6f, 0.75f, 0.9f, 0.97f};
+  for (int i = 0; i < 6; i++)
+    for (uint32_t max = 2; max <= 16; max += 7) {
+      const df_width_costs c = linear_costs(3.0, 0.2, 0.8, 0.1);
+      df_width_estimate e = steady(k_p[i]), *one = &e;
+      const uint32_t want = best_by_hand(k_p[i], 3.0, 0.2, 0.8, 0.1, max);
+      assert_int_equal(df_width_choose(&c, &one, 1, max), want);
+    }
+}
+
+static void test_choose__a_hopeless_draft_costs_at_most_its_probes(void **state) {
+  (void)state;
+  const df_width_costs c = linear_costs(3.0, 1.5, 3.0, 0.5);
+  df_width_estimate e = steady(0.05f), *one = &e;
+  double plain = 0, spent = 0;
+  uint32_t probes = 0;
+  for (int i = 0; i < 20000; i++) {
+    const uint32_t w = df_width_choose(&c, &one, 1, 16);
+    if (w > 1) {
+      probes++;
+      df_width_estimate_update(&e, w - 1, 0);
+    }
+    plain += df_width_cost_verify(&c, 1);
+    spent += df_width_cost_verify(&c, w) + (w > 1 ? df_width_cost_draft(&c, w) : 0);
+  }
+  assert_true(probes > 20); /* it keeps looking */
+  assert_true(spent / plain < 1.03);
+}
+
+static void test_choose__a_probe_finds_a_better_text(void **state) {
+  (void)state;
+  const df_width_costs c = linear_costs(3.0, 0.2, 0.8, 0.1);
+  df_width_estimate e = steady(0.01f), *one = &e;
+  for (uint32_t j = 0; j < DF_WIDTH_MAX; j++) e.tried[j] = 20, e.accepted[j] = 0.2f;
+  uint32_t w = 1;
+  for (int i = 0; i < 4000 && w <= 4; i++) {
+    w = df_width_choose(&c, &one, 1, 16);
+    if (w > 1) df_width_estimate_update(&e, w - 1, w - 1); /* everything is accepted from now on */
+  }
+  assert_true(w > 4);
+}
+
+static void test_choose__without_costs_it_does_not_draft(void **state) {
+  (void)state;
+  const df_width_costs none = {{0}, {0}};
+  df_width_estimate e = steady(0.9f), *one = &e;
+  assert_int_equal(df_width_choose(&none, &one, 1, 16), 1);
+}
+
+static void test_choose__a_group_takes_one_width_for_all(void **state) {
+  (void)state;
+  df_width_costs c = linear_costs(3.0, 0.2, 0.8, 0.1);
+  df_width_cost_add(&c, false, 32, 3.0 + 0.2 * 31);
+  df_width_cost_add(&c, true, 32, 0.8 + 0.1 * 32);
+  df_width_estimate good = steady(0.95f), bad = steady(0.02f), *both[] = {&good, &bad}, *twice[] = {&good, &good};
+  const uint32_t mixed = df_width_choose(&c, both, 2, 16), alike = df_width_choose(&c, twice, 2, 16);
+  assert_true(mixed >= 1 && mixed < alike);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_expected__geometric_sum),
+      cmocka_unit_test(test_update__slots_behind_the_miss_keep_their_estimate),
+      cmocka_unit_test(test_update__converges_to_the_rate),
+      cmocka_unit_test(test_cost__interpolates_between_measured_rows),
+      cmocka_unit_test(test_cost__an_outlier_counts_for_little),
+      cmocka_unit_test(test_choose__equals_a_search_by_hand),
+      cmocka_unit_test(test_choose__a_hopeless_draft_costs_at_most_its_probes),
+      cmocka_unit_test(test_choose__a_probe_finds_a_better_text),
+      cmocka_unit_test(test_choose__without_costs_it_does_not_draft),
+      cmocka_unit_test(test_choose__a_group_takes_one_width_for_all),
+  };
+  return cmocka_run_group_tests_name("width", tests, NULL, NULL);
+}
