@@ -91,7 +91,7 @@ static df_status load_sub_head(df_draft *d, uint32_t n, df_error *err) {
   df_status s = df_loader_create(d->target->source, d->target->pool, d->target->exact, &l, err);
   if (s == DF_OK) {
     const char *name = d->target->tied ? "token_embd.weight" : "output.weight";
-    s = df_loader_matrix(l, name, count, d->cfg.hidden, ids, &d->sub_head, err);
+    s = df_loader_gather(l, name, count, d->cfg.hidden, d->target->cfg.vocab, ids, &d->sub_head, err);
     if (s == DF_OK) s = df_loader_run(l, NULL, NULL, &d->sub_block, &d->sub_bytes, err);
     df_loader_free(l);
   }
@@ -110,6 +110,8 @@ static df_status open_into(df_draft *d, const char *path, const df_draft_params 
   if (!d->cfg.is_draft) return DF_FAIL(err, DF_ERR_MISMATCH, "\"%s\" is a %s model, not a DFlash draft", path, d->cfg.arch);
   DF_TRY(df_config_check_supported(&d->cfg, path, err));
   df_status s = check_fit(d, err);
+  if (s == DF_OK && d->cfg.mask_token_id < 0) /* fitting, as far as known, but a block cannot be filled */
+    s = DF_FAIL(err, DF_ERR_FORMAT, "the file does not say which id its mask token has");
   if (s == DF_OK) s = load_weights(d, err);
   const uint32_t rows = s == DF_OK ? head_rows(d, p->draft_vocab) : 0;
   if (rows) s = load_sub_head(d, rows, err);

@@ -27,10 +27,10 @@ static df_status load_attention(df_loader *l, const df_config *c, uint32_t i, co
   DF_TRY(df_loader_matrix(l, name_of(b, i, "attn_k.weight"), kv, c->hidden, k_rows, &out->k, err));
   DF_TRY(df_loader_matrix(l, name_of(b, i, "attn_v.weight"), kv, c->hidden, NULL, &out->v, err));
   DF_TRY(df_loader_matrix(l, name_of(b, i, "attn_output.weight"), c->hidden, q, NULL, &out->o, err));
-  DF_TRY(df_loader_vector_rows(l, name_of(b, i, "attn_q.bias"), q, q_rows, false, &out->q_bias, err));
-  DF_TRY(df_loader_vector_rows(l, name_of(b, i, "attn_k.bias"), kv, k_rows, false, &out->k_bias, err));
-  DF_TRY(df_loader_vector(l, name_of(b, i, "attn_v.bias"), kv, false, &out->v_bias, err));
-  DF_TRY(df_loader_vector(l, name_of(b, i, "attn_output.bias"), c->hidden, false, &out->o_bias, err));
+  DF_TRY(df_loader_vector_rows(l, name_of(b, i, "attn_q.bias"), q, q_rows, c->attention_bias, &out->q_bias, err));
+  DF_TRY(df_loader_vector_rows(l, name_of(b, i, "attn_k.bias"), kv, k_rows, c->attention_bias, &out->k_bias, err));
+  DF_TRY(df_loader_vector(l, name_of(b, i, "attn_v.bias"), kv, c->attention_bias, &out->v_bias, err));
+  DF_TRY(df_loader_vector(l, name_of(b, i, "attn_output.bias"), c->hidden, c->attention_out_bias, &out->o_bias, err));
   DF_TRY(df_loader_vector(l, name_of(b, i, "attn_q_norm.weight"), c->head_dim, c->qk_norm, &out->q_norm, err));
   return df_loader_vector(l, name_of(b, i, "attn_k_norm.weight"), c->head_dim, c->qk_norm, &out->k_norm, err);
 }

@@ -90,14 +90,15 @@ static df_status find(const df_loader *l, const char *name, df_tensor_view *out,
   return DF_OK;
 }
 
-df_status df_loader_matrix(df_loader *l, const char *name, uint32_t n, uint32_t k, const uint32_t *row_of, df_weights *dst,
-                           df_error *err) {
+/* file_rows: rows the file's matrix has to have. */
+static df_status request_matrix(df_loader *l, const char *name, uint32_t n, uint32_t k, uint32_t file_rows,
+                                const uint32_t *row_of, df_weights *dst, df_error *err) {
   matrix_req r = {.dst = dst};
   DF_TRY(find(l, name, &r.view, err));
   const df_tensor_view *t = &r.view;
-  if (t->n_dims != 2 || t->dims[0] != k || (row_of ? t->dims[1] < n : t->dims[1] != n))
+  if (t->n_dims != 2 || t->dims[0] != k || t->dims[1] != file_rows)
     return DF_FAIL(err, DF_ERR_FORMAT, "tensor \"%s\" is %llu x %llu, expected %u x %u", name,
-                   (unsigned long long)t->dims[1], (unsigned long long)(t->n_dims ? t->dims[0] : 0), n, k);
+                   (unsigned long long)t->dims[1], (unsigned long long)(t->n_dims ? t->dims[0] : 0), file_rows, k);
   uint32_t values, block;
   if (!df_dtype_block(t->dtype, &values, &block) || k % values)
     return DF_FAIL(err, DF_ERR_UNSUPPORTED, "tensor \"%s\": rows of %u values do not fit type %s", name, k, df_dtype_name(t->dtype));
@@ -112,6 +113,16 @@ df_status df_loader_matrix(df_loader *l, const char *name, uint32_t n, uint32_t 
   DF_TRY(copy_rows(row_of, n, &r.row_of, err));
   l->m[l->n_m++] = r;
   return DF_OK;
+}
+
+df_status df_loader_matrix(df_loader *l, const char *name, uint32_t n, uint32_t k, const uint32_t *row_of, df_weights *dst,
+                           df_error *err) {
+  return request_matrix(l, name, n, k, n, row_of, dst, err);
+}
+
+df_status df_loader_gather(df_loader *l, const char *name, uint32_t n, uint32_t k, uint32_t file_rows, const uint32_t *row_of,
+                           df_weights *dst, df_error *err) {
+  return request_matrix(l, name, n, k, file_rows, row_of, dst, err);
 }
 
 df_status df_loader_vector_rows(df_loader *l, const char *name, uint32_t n, const uint32_t *row_of, bool required,
