@@ -38,8 +38,8 @@ df_status df_chat_template_parse(const char *source, size_t len, df_chat_templat
 void df_chat_template_free(df_chat_template *t);
 
 /* Renders with the variables of context_json, n bytes holding one JSON object ({"messages": [...], "tools": null,
- * "add_generation_prompt": true, "bos_token": "...", ...}), and appends the text to *out. opt may be NULL: defaults, and
- * the year 1970. On failure *out is as before.
+ * "add_generation_prompt": true, "bos_token": "...", ...}), and appends the text to *out. opt may be NULL: defaults,
+ * and the year 1970. On failure *out is as before.
  * DF_ERR_TEMPLATE: the template raised an error (raise_exception) or used a value in an impossible way.
  * DF_ERR_FORMAT: the context is not a JSON object. DF_ERR_LIMIT, DF_ERR_MEMORY. */
 df_status df_chat_template_render(const df_chat_template *t, const char *context_json, size_t n,

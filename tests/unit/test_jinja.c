@@ -230,7 +230,8 @@ static void test_render__chains_are_bounded(void **state) {
 
 static void test_render__macro_depth_is_exact(void **state) {
   (void)state;
-  static const char src[] = "{% macro f(n) %}{% if n > 1 %}{{ f(n - 1) }}{% else %}end{% endif %}{% endmacro %}{{ f(n) }}";
+  static const char src[] =
+      "{% macro f(n) %}{% if n > 1 %}{{ f(n - 1) }}{% else %}end{% endif %}{% endmacro %}{{ f(n) }}";
   expect_text(src, "{\"n\": 64}", "end");
   expect_error(src, "{\"n\": 65}", DF_ERR_LIMIT,
                "could not render the chat template: line 1: macro calls nested deeper than 64");
