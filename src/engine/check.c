@@ -19,8 +19,8 @@ static const char *const k_prompts[N_PROMPTS] = {
     "1, 2, 4, 8, 16, 32,",
     "List three colours of the rainbow, then explain in one sentence why the sky looks blue on a clear day:\n1.",
     "for (int i = 0; i < n; i++) {",
-    "Dear Sir or Madam,\n\nI am writing to ask about the opening hours of your library and whether it is possible to "
-    "borrow more than five books at a time. I would also like to know",
+    ("Dear Sir or Madam,\n\nI am writing to ask about the opening hours of your library and whether it is possible to "
+     "borrow more than five books at a time. I would also like to know"),
 };
 
 typedef struct answer {
