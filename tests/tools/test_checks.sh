@@ -125,5 +125,13 @@ runner_tree; : >"$work/r/tests/unit/test_gone.c"; runs 'not built' 1 '0 passed, 
 runner_tree; runs 'nothing at all' 1 '0 passed, 1 failed'
 runner_tree; echo 'echo "9 passed, 9 failed"; echo "2 passed, 0 failed"' >"$work/r/tests/tools/x.sh"; runs 'script' 0 '2 passed, 0 failed'
 
+# Ending the runner ends the test it is in.
+runner_tree; program test_a "echo \$\$ >$work/r/pid; sleep 60"
+"$root/tools/run-tests" --root "$work/r" --build "$work/r/b" >/dev/null 2>&1 & runner=$!
+for ((i = 0; i < 100; i++)); do [ -s "$work/r/pid" ] && break; sleep 0.1; done
+kill -TERM "$runner"; wait "$runner"
+sleep 0.2
+if [ -s "$work/r/pid" ] && ! kill -0 "$(cat "$work/r/pid")" 2>/dev/null; then ok; else bad 'run-tests: left a test behind'; fi
+
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
