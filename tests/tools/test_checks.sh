@@ -131,7 +131,9 @@ runner_tree; program test_a "echo \$\$ >$work/r/pid; sleep 60"
 for ((i = 0; i < 100; i++)); do [ -s "$work/r/pid" ] && break; sleep 0.1; done
 kill -TERM "$runner"; wait "$runner"
 sleep 0.2
-if [ -s "$work/r/pid" ] && ! kill -0 "$(cat "$work/r/pid")" 2>/dev/null; then ok; else bad 'run-tests: left a test behind'; fi
+# Gone, or dead and not yet collected by the system.
+alive() { kill -0 "$1" 2>/dev/null && ! grep -q '^State:[[:space:]]*[ZX]' "/proc/$1/status" 2>/dev/null; }
+if [ -s "$work/r/pid" ] && ! alive "$(cat "$work/r/pid")"; then ok; else bad 'run-tests: left a test behind'; fi
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
