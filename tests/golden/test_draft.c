@@ -181,7 +181,8 @@ static void open_pair(fixture *f, const char *golden, const char *target, const 
   df_model_params mp = df_model_params_default();
   mp.exact = exact;
   if (df_model_open(target_file, &mp, &f->m, &err) != DF_OK) fail_msg("%s", err.msg);
-  if (df_draft_open(draft_file, f->m, NULL, &f->d, &err) != DF_OK) fail_msg("%s", err.msg);
+  const df_draft_params dp = {.draft_vocab = DF_DRAFT_VOCAB_FULL}; /* the reference drafts from the whole vocabulary */
+  if (df_draft_open(draft_file, f->m, &dp, &f->d, &err) != DF_OK) fail_msg("%s", err.msg);
 }
 
 static void close_pair(fixture *f) {
