@@ -37,7 +37,8 @@ static void init_sequences(attn_rig *r) {
   must(df_pages_init(&r->pages, page, RIG_SEQS * per_seq, &err), &err);
   for (uint32_t s = 0; s < RIG_SEQS; s++) must(df_kv_seq_init(&r->seq[s], page, RIG_LEN, &err), &err);
   for (uint32_t n = page; n < RIG_LEN + page; n += page) /* pages of the sequences lie between each other */
-    for (uint32_t s = RIG_SEQS; s-- > 0;) must(df_kv_seq_reserve(&r->seq[s], &r->pages, DF_MIN(n, (uint32_t)RIG_LEN), &err), &err);
+    for (uint32_t s = RIG_SEQS; s-- > 0;)
+      must(df_kv_seq_reserve(&r->seq[s], &r->pages, DF_MIN(n, (uint32_t)RIG_LEN), &err), &err);
   must(df_kv_store_init(&r->store, r->s.kv, 1, r->s.n_kv, r->s.head_dim, &r->pages, &err), &err);
 }
 
@@ -61,7 +62,8 @@ static void init_values(attn_rig *r) {
 void attn_rig_init(attn_rig *r, const attn_rig_spec *s) {
   df_error err = {0};
   const df_kernels *kernels = df_kernels_get(df_cpu_best_tier());
-  *r = (attn_rig){.s = *s, .width = s->n_kv * s->group * s->head_dim,
+  *r = (attn_rig){.s = *s,
+                  .width = s->n_kv * s->group * s->head_dim,
                   .shape = {s->n_kv * s->group, s->n_kv, s->head_dim, RIG_LEN, s->threads}};
   must(df_pool_create(s->threads, &r->pool, &err), &err);
   must(df_cpu_create(r->pool, kernels, &r->cpu, &err), &err);
@@ -99,8 +101,10 @@ void attn_rig_poison(attn_rig *r) {
 
 static void put(const attn_rig *r, uint8_t *mem, size_t index, float x) {
   const uint16_t h = df_f32_to_f16(x);
-  if (r->s.kv == DF_KV_F16) memcpy(mem + 2 * index, &h, 2);
-  else memcpy(mem + 4 * index, &x, 4);
+  if (r->s.kv == DF_KV_F16)
+    memcpy(mem + 2 * index, &h, 2);
+  else
+    memcpy(mem + 4 * index, &x, 4);
 }
 
 void attn_rig_write(attn_rig *r, uint32_t seq, uint32_t from, uint32_t to) {
@@ -121,7 +125,8 @@ void attn_rig_write(attn_rig *r, uint32_t seq, uint32_t from, uint32_t to) {
 static const struct {
   const char *name;
   df_status (*create)(const df_attn_shape *, df_attn **, df_error *);
-} k_leaves[RIG_LEAVES] = {{"flash", df_attn_flash_create}, {"splitkv", df_attn_splitkv_create}, {"naive", df_attn_naive_create}};
+} k_leaves[RIG_LEAVES] = {
+    {"flash", df_attn_flash_create}, {"splitkv", df_attn_splitkv_create}, {"naive", df_attn_naive_create}};
 
 const char *attn_rig_leaf_name(uint32_t i) { return k_leaves[i].name; }
 
@@ -143,7 +148,8 @@ static void fill(attn_rig *r, df_mode mode, const attn_rig_item *items, uint32_t
   for (uint32_t i = 0; i < n; i++) {
     for (uint32_t j = 0; j < items[i].n; j++)
       for (uint32_t c = 0; c < r->width; c++)
-        r->q[(size_t)(r->batch.n_rows + j) * r->width + c] = 6 * value(r->s.seed, 0, items[i].seq, items[i].first + j, c);
+        r->q[(size_t)(r->batch.n_rows + j) * r->width + c] =
+            6 * value(r->s.seed, 0, items[i].seq, items[i].first + j, c);
     (void)df_fill_add(&r->batch, &r->seq[items[i].seq], ids, items[i].n, items[i].first, DF_OUT_NONE);
   }
   if (mode != DF_MODE_EXTEND && pad) df_fill_pad(&r->batch, pad, items[0].n);
@@ -162,8 +168,12 @@ void attn_rig_run(attn_rig *r, df_attn *leaf, df_mode mode, const attn_rig_item 
   r->batch.mask_bytes = mask_bytes;
   if (mask) must(df_mask_buffer_load(&r->mask, &r->batch, &err), &err);
   const df_attn_pass pass = {p, &r->batch, mode, layout, layout == DF_MASK_NONE ? NULL : &r->mask, 0};
-  const df_attn_layer layer = {.q = r->q, .q_ld = r->width, .out = {.f = r->out, .k = r->width},
-                               .kv = df_kv_store_layer(&r->store, 0), .causal = !r->s.block, .window = r->s.window};
+  const df_attn_layer layer = {.q = r->q,
+                               .q_ld = r->width,
+                               .out = {.f = r->out, .k = r->width},
+                               .kv = df_kv_store_layer(&r->store, 0),
+                               .causal = !r->s.block,
+                               .window = r->s.window};
   must(leaf->ops->plan(leaf, &r->batch, mode, DF_PHASE_EAGER, &err), &err);
   must(leaf->ops->emit(leaf, &pass, &layer, &err), &err);
   df_cpu_run(r->cpu, p);
@@ -178,7 +188,8 @@ static bool spec_sees(const attn_rig *r, uint32_t pos, uint32_t len, uint32_t p)
   return r->s.window == 0 || p + r->s.window > pos; /* positions above pos are inside any window */
 }
 
-void attn_rig_oracle(const attn_rig *r, uint32_t seq, uint32_t pos, uint32_t len, attn_rig_see may_see, const void *ctx, double *out) {
+void attn_rig_oracle(const attn_rig *r, uint32_t seq, uint32_t pos, uint32_t len, attn_rig_see may_see, const void *ctx,
+                     double *out) {
   const uint32_t e = r->s.head_dim;
   for (uint32_t h = 0; h < r->s.n_kv * r->s.group; h++) {
     double score[RIG_LEN], top = -INFINITY, sum = 0;
@@ -211,20 +222,27 @@ typedef struct check {
   const char *leaf;
 } check;
 
-static const float *want_row(const check *c, uint32_t seq, uint32_t pos) { return c->want + ((size_t)seq * RIG_LEN + pos) * c->r.width; }
+static const float *want_row(const check *c, uint32_t seq, uint32_t pos) {
+  return c->want + ((size_t)seq * RIG_LEN + pos) * c->r.width;
+}
 
 static void assert_rows(const check *c, const attn_rig_item *items, uint32_t n, const char *what) {
   uint32_t row = 0;
   for (uint32_t i = 0; i < n; i++)
     for (uint32_t j = 0; j < items[i].n; j++, row++) {
-      if (memcmp(c->r.out + (size_t)row * c->r.width, want_row(c, items[i].seq, items[i].first + j), c->r.width * sizeof(float)) == 0) continue;
+      if (memcmp(c->r.out + (size_t)row * c->r.width, want_row(c, items[i].seq, items[i].first + j),
+                 c->r.width * sizeof(float)) == 0)
+        continue;
       const attn_rig_spec *s = &c->r.s;
-      fail_msg("%s, %s: sequence %u of %u, row %u, position %u (kv heads %u, group %u, head %u, page %u, %s, window %u)", c->leaf,
-               what, i, n, j, items[i].first + j, s->n_kv, s->group, s->head_dim, s->page_size, s->kv == DF_KV_F16 ? "f16" : "f32", s->window);
+      fail_msg(
+          "%s, %s: sequence %u of %u, row %u, position %u (kv heads %u, group %u, head %u, page %u, %s, window %u)",
+          c->leaf, what, i, n, j, items[i].first + j, s->n_kv, s->group, s->head_dim, s->page_size,
+          s->kv == DF_KV_F16 ? "f16" : "f32", s->window);
     }
 }
 
-static void run_and_assert(check *c, df_attn *a, df_mode mode, const attn_rig_item *items, uint32_t n, uint32_t pad, const char *what) {
+static void run_and_assert(check *c, df_attn *a, df_mode mode, const attn_rig_item *items, uint32_t n, uint32_t pad,
+                           const char *what) {
   attn_rig_run(&c->r, a, mode, items, n, pad, DF_MASK_NONE, NULL, 0);
   assert_rows(c, items, n, what);
 }
@@ -262,7 +280,8 @@ static void check_decodes(check *c, df_attn *a) {
   uint32_t at = 0;
   for (uint32_t n = 1; n <= RIG_BATCH; n++) {
     attn_rig_item items[RIG_BATCH];
-    for (uint32_t i = 0; i < n; i++, at++) items[i] = (attn_rig_item){at % RIG_SEQS, k_starts[at * 5 % DF_COUNT_OF(k_starts)], 1};
+    for (uint32_t i = 0; i < n; i++, at++)
+      items[i] = (attn_rig_item){at % RIG_SEQS, k_starts[at * 5 % DF_COUNT_OF(k_starts)], 1};
     run_and_assert(c, a, DF_MODE_DECODE, items, n, n % 3 == 0 ? RIG_BATCH : 0, "decode");
   }
 }
@@ -272,7 +291,8 @@ static void check_verifies(check *c, df_attn *a) {
   for (uint32_t w = 1; w <= 16; w++) {
     attn_rig_item items[RIG_BATCH];
     const uint32_t n = 1 + (w * 3 + 1) % RIG_BATCH;
-    for (uint32_t i = 0; i < n; i++, at++) items[i] = (attn_rig_item){at % RIG_SEQS, k_starts[at % DF_COUNT_OF(k_starts)], w};
+    for (uint32_t i = 0; i < n; i++, at++)
+      items[i] = (attn_rig_item){at % RIG_SEQS, k_starts[at % DF_COUNT_OF(k_starts)], w};
     run_and_assert(c, a, DF_MODE_TARGET_VERIFY, items, n, w % 4 == 1 ? RIG_BATCH : 0, "verify");
   }
 }
@@ -283,10 +303,12 @@ static void check_prefills(check *c, df_attn *a, uint32_t max_rows) {
       {{2, 0, 15}, {2, 15, 1}, {1, 16, 33}, {0, 129, 15}},
       {{1, 1, 1}, {0, 62, 3}, {2, 126, 3}, {1, 81, 48}},
   };
-  for (size_t i = 0; i < DF_COUNT_OF(k_ragged); i++) run_and_assert(c, a, DF_MODE_EXTEND, k_ragged[i], 4, i % 2 ? RIG_BATCH : 0, "ragged prefill");
+  for (size_t i = 0; i < DF_COUNT_OF(k_ragged); i++)
+    run_and_assert(c, a, DF_MODE_EXTEND, k_ragged[i], 4, i % 2 ? RIG_BATCH : 0, "ragged prefill");
   static const uint32_t k_lens[] = {15, 16, 17, 63, 64, 65, 127, 128, 129, RIG_LEN};
   for (size_t i = 0; i < DF_COUNT_OF(k_lens); i++) {
-    const attn_rig_item one = {(uint32_t)i % RIG_SEQS, 0, DF_MIN(k_lens[i], max_rows)}; /* from the start, or up to the end */
+    const attn_rig_item one = {(uint32_t)i % RIG_SEQS, 0,
+                               DF_MIN(k_lens[i], max_rows)}; /* from the start, or up to the end */
     const attn_rig_item end = {one.seq, k_lens[i] - one.n, one.n};
     run_and_assert(c, a, DF_MODE_EXTEND, i % 2 ? &end : &one, 1, 0, "prefill");
   }
@@ -298,7 +320,8 @@ static void check_poisoned(check *c, df_attn *a) {
     const attn_rig_item item = {i % RIG_SEQS, k_starts[i], 1 + i % 16};
     attn_rig_poison(&c->r);
     attn_rig_write(&c->r, item.seq, 0, item.first + item.n);
-    run_and_assert(c, a, item.n == 1 ? DF_MODE_DECODE : DF_MODE_TARGET_VERIFY, &item, 1, i % 2 ? 4 : 0, "with NaN around");
+    run_and_assert(c, a, item.n == 1 ? DF_MODE_DECODE : DF_MODE_TARGET_VERIFY, &item, 1, i % 2 ? 4 : 0,
+                   "with NaN around");
   }
   for (uint32_t s = 0; s < RIG_SEQS; s++) attn_rig_write(&c->r, s, 0, RIG_LEN);
 }

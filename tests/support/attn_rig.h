@@ -1,9 +1,9 @@
 /*
- * support/attn_rig.h - attention leaves without a model: made-up queries, keys and values, whose pages this file writes by
- * itself, and the answer in double precision.
+ * support/attn_rig.h - attention leaves without a model: made-up queries, keys and values, whose pages this file writes
+ * by itself, and the answer in double precision.
  *
- * Ownership: attn_rig_init and attn_rig_release; backends handed to attn_rig_run stay the caller's. Threads: one caller.
- * Everything fails the current test when it cannot be done.
+ * Ownership: attn_rig_init and attn_rig_release; backends handed to attn_rig_run stay the caller's. Threads: one
+ * caller. Everything fails the current test when it cannot be done.
  */
 #ifndef DF_TEST_SUPPORT_ATTN_RIG_H
 #define DF_TEST_SUPPORT_ATTN_RIG_H
@@ -55,18 +55,20 @@ const char *attn_rig_leaf_name(uint32_t i);
 /* Most rows of one pass. */
 uint32_t attn_rig_leaf_rows(uint32_t i);
 
-/* One pass. pad: sequences the program is made for (0 = as many as there are); uniform passes are filled up. mask: bytes of
- * all sequences in turn, NULL with DF_MASK_NONE. */
+/* One pass. pad: sequences the program is made for (0 = as many as there are); uniform passes are filled up. mask:
+ * bytes of all sequences in turn, NULL with DF_MASK_NONE. */
 void attn_rig_run(attn_rig *r, df_attn *leaf, df_mode mode, const attn_rig_item *items, uint32_t n, uint32_t pad,
                   df_mask_layout layout, const uint8_t *mask, size_t mask_bytes);
 
-/* The answer for one row in double: positions [0, len) that may_see allows (NULL: what the spec says; len = rows there are). */
+/* The answer for one row in double: positions [0, len) that may_see allows (NULL: what the spec says; len = rows there
+ * are). */
 typedef bool (*attn_rig_see)(const void *ctx, uint32_t position);
-void attn_rig_oracle(const attn_rig *r, uint32_t seq, uint32_t pos, uint32_t len, attn_rig_see may_see, const void *ctx, double *out);
+void attn_rig_oracle(const attn_rig *r, uint32_t seq, uint32_t pos, uint32_t len, attn_rig_see may_see, const void *ctx,
+                     double *out);
 
-/* The whole programme for one spec: a table of all positions by decoding one row at a time, held against the oracle; then
- * every leaf, in ragged prefills, decodes of 1 to 8 sequences and verifies of 1 to 16 rows, has to give the table's bits,
- * also with NaN wherever no key has been written. */
+/* The whole programme for one spec: a table of all positions by decoding one row at a time, held against the oracle;
+ * then every leaf, in ragged prefills, decodes of 1 to 8 sequences and verifies of 1 to 16 rows, has to give the
+ * table's bits, also with NaN wherever no key has been written. */
 void attn_rig_check_all(const attn_rig_spec *s);
 
 #endif

@@ -81,14 +81,25 @@ static df_status stub_commit(df_attn *a, const df_batch *batch, const uint32_t *
 
 static void stub_free(df_attn *a) { self(a)->calls[STUB_FREE]++; }
 
-static const df_attn_ops k_stub_ops = {.caps = stub_caps, .graph_init = stub_graph_init, .plan = stub_plan, .emit = stub_emit,
-                                       .executor = stub_executor, .mask = stub_mask, .half = stub_half,
-                                       .commit = stub_commit, .free = stub_free};
+static const df_attn_ops k_stub_ops = {.caps = stub_caps,
+                                       .graph_init = stub_graph_init,
+                                       .plan = stub_plan,
+                                       .emit = stub_emit,
+                                       .executor = stub_executor,
+                                       .mask = stub_mask,
+                                       .half = stub_half,
+                                       .commit = stub_commit,
+                                       .free = stub_free};
 
 df_attn_caps stub_caps_all(void) {
-  return (df_attn_caps){.reads_mask = true, .mask_layouts = 1u << DF_MASK_NONE | 1u << DF_MASK_QLEN | 1u << DF_MASK_FULL,
-                        .causal = true, .sliding_window = true, .graph_safe = true, .max_rows = 1000,
-                        .kv_types = 1u << DF_KV_F16 | 1u << DF_KV_F32, .page_sizes = 1 | 16 | 64};
+  return (df_attn_caps){.reads_mask = true,
+                        .mask_layouts = 1u << DF_MASK_NONE | 1u << DF_MASK_QLEN | 1u << DF_MASK_FULL,
+                        .causal = true,
+                        .sliding_window = true,
+                        .graph_safe = true,
+                        .max_rows = 1000,
+                        .kv_types = 1u << DF_KV_F16 | 1u << DF_KV_F32,
+                        .page_sizes = 1 | 16 | 64};
 }
 
 stub_attn stub_leaf(const char *label, df_attn_caps caps) {

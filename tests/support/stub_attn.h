@@ -1,6 +1,6 @@
 /*
- * support/stub_attn.h - attention backends that do nothing but answer, count and remember: leaves with any capabilities,
- * wrappers around one child, broken ones. And a poke that redirects a real wrapper's child.
+ * support/stub_attn.h - attention backends that do nothing but answer, count and remember: leaves with any
+ * capabilities, wrappers around one child, broken ones. And a poke that redirects a real wrapper's child.
  *
  * Ownership: stubs are plain variables of the test; their free op only counts. Threads: one.
  */
@@ -32,7 +32,7 @@ typedef struct stub_attn {
   df_attn *child; /* of a wrapper; NULL = nobody */
   df_attn *half[2];
   df_verify_mask mask;
-  df_status result;        /* what the status ops answer */
+  df_status result; /* what the status ops answer */
   uint32_t calls[STUB_OPS];
   /* arguments of the last call */
   const df_batch *batch;
@@ -48,8 +48,9 @@ typedef struct stub_attn {
 df_attn_caps stub_caps_all(void);
 stub_attn stub_leaf(const char *label, df_attn_caps caps);
 stub_attn stub_wrapper(const char *label, df_attn *child);
-/* The label's pointer in `w`'s memory is left alone; the first of the next few words that is `from` becomes `to`. Fails the
- * current test when there is none. For wrappers whose create function could never build what a test wants to see. */
+/* The label's pointer in `w`'s memory is left alone; the first of the next few words that is `from` becomes `to`. Fails
+ * the current test when there is none. For wrappers whose create function could never build what a test wants to see.
+ */
 void stub_redirect(df_attn *w, const df_attn *from, df_attn *to);
 
 #endif

@@ -47,10 +47,19 @@ void tiny_target_init(tiny_target *x, df_model *m, const tiny_options *o) {
   const uint32_t page = o->page_size ? o->page_size : 16;
   *x = (tiny_target){0};
   must(df_pages_init(&x->pages, page, TINY_SEQS * (uint32_t)df_round_up(TINY_LEN, page), &err), &err);
-  const df_target_params p = {.max_seqs = o->max_seqs ? o->max_seqs : TINY_SEQS, .max_rows = TINY_ROWS, .max_out = TINY_ROWS,
-                              .max_positions = TINY_LEN, .pages = &x->pages, .kv = o->kv, .graphs = !o->eager,
-                              .attn = o->attn ? o->attn : tiny_leaf(m, "flash"), .taps = o->taps, .n_taps = o->n_taps,
-                              .verify_mask = o->mask, .seq_buckets = o->buckets, .n_seq_buckets = o->n_buckets};
+  const df_target_params p = {.max_seqs = o->max_seqs ? o->max_seqs : TINY_SEQS,
+                              .max_rows = TINY_ROWS,
+                              .max_out = TINY_ROWS,
+                              .max_positions = TINY_LEN,
+                              .pages = &x->pages,
+                              .kv = o->kv,
+                              .graphs = !o->eager,
+                              .attn = o->attn ? o->attn : tiny_leaf(m, "flash"),
+                              .taps = o->taps,
+                              .n_taps = o->n_taps,
+                              .verify_mask = o->mask,
+                              .seq_buckets = o->buckets,
+                              .n_seq_buckets = o->n_buckets};
   must(df_target_init(&x->t, m, &p, &err), &err);
   for (uint32_t i = 0; i < TINY_SEQS; i++) {
     must(df_kv_seq_init(&x->seq[i], page, TINY_LEN, &err), &err);
@@ -79,8 +88,8 @@ void tiny_fill(tiny_target *x, const tiny_item *items, uint32_t n) {
   }
 }
 
-df_status tiny_try(tiny_target *x, df_mode mode, const tiny_item *items, uint32_t n, df_mask_layout layout, const uint8_t *mask,
-                   size_t bytes, df_error *err) {
+df_status tiny_try(tiny_target *x, df_mode mode, const tiny_item *items, uint32_t n, df_mask_layout layout,
+                   const uint8_t *mask, size_t bytes, df_error *err) {
   tiny_fill(x, items, n);
   x->t.batch.mask_layout = layout;
   x->t.batch.mask = mask;
@@ -127,7 +136,7 @@ void tiny_assert_rows(const tiny_target *x, const float *table, const tiny_item 
     for (uint32_t j = 0; j < items[i].n; j++, row++) {
       const float *want = table + ((size_t)items[i].seq * TINY_LEN + items[i].first + j) * vocab;
       if (memcmp(tiny_logits(x, row), want, vocab * sizeof *want) != 0)
-        fail_msg("%s: sequence %u of %u (text %u), row %u of %u, position %u has other logits", what, i, n, items[i].seq, j,
-                 items[i].n, items[i].first + j);
+        fail_msg("%s: sequence %u of %u (text %u), row %u of %u, position %u has other logits", what, i, n,
+                 items[i].seq, j, items[i].n, items[i].first + j);
     }
 }

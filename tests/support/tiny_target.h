@@ -52,8 +52,8 @@ void tiny_fill(tiny_target *x, const tiny_item *items, uint32_t n);
 /* tiny_fill and a pass that leaves logits. */
 void tiny_run(tiny_target *x, df_mode mode, const tiny_item *items, uint32_t n);
 /* The same with a mask of the live sequences (NULL: none), and the status. */
-df_status tiny_try(tiny_target *x, df_mode mode, const tiny_item *items, uint32_t n, df_mask_layout layout, const uint8_t *mask,
-                   size_t bytes, df_error *err);
+df_status tiny_try(tiny_target *x, df_mode mode, const tiny_item *items, uint32_t n, df_mask_layout layout,
+                   const uint8_t *mask, size_t bytes, df_error *err);
 /* Logits of output row r of the last pass: m->cfg.vocab values. */
 const float *tiny_logits(const tiny_target *x, uint32_t row);
 size_t tiny_row_bytes(const tiny_target *x);

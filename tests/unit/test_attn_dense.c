@@ -1,5 +1,5 @@
-/* The leaves on made-up keys and values: equal bits whatever the pass looks like, the right values, masks of both layouts,
- * blocks that are not causal, and refusal of what does not fit. */
+/* The leaves on made-up keys and values: equal bits whatever the pass looks like, the right values, masks of both
+ * layouts, blocks that are not causal, and refusal of what does not fit. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -23,15 +23,20 @@ static void must(df_status s, const df_error *err) {
 
 static const uint32_t k_groups[] = {1, 3, 6, 8}, k_dims[] = {32, 64, 128}, k_pages[] = {16, 64, 1};
 
-/* All head shapes for one page size; the KV type and the threads change places, so that each meets each. The long version
- * takes every combination. */
+/* All head shapes for one page size; the KV type and the threads change places, so that each meets each. The long
+ * version takes every combination. */
 static void dense(uint32_t page) {
   uint32_t n = page;
   for (size_t g = 0; g < DF_COUNT_OF(k_groups); g++)
     for (size_t e = 0; e < DF_COUNT_OF(k_dims); e++)
       for (uint32_t i = 0; i < (df_test_long() ? 4 : 1); i++, n++) {
-        const attn_rig_spec s = {.n_kv = k_groups[g] > 3 ? 1 : 2, .group = k_groups[g], .head_dim = k_dims[e], .page_size = page,
-                                 .threads = n / 2 % 2 ? 3 : 1, .kv = n % 2 ? DF_KV_F32 : DF_KV_F16, .seed = n};
+        const attn_rig_spec s = {.n_kv = k_groups[g] > 3 ? 1 : 2,
+                                 .group = k_groups[g],
+                                 .head_dim = k_dims[e],
+                                 .page_size = page,
+                                 .threads = n / 2 % 2 ? 3 : 1,
+                                 .kv = n % 2 ? DF_KV_F32 : DF_KV_F16,
+                                 .seed = n};
         attn_rig_check_all(&s);
       }
 }
@@ -56,7 +61,8 @@ static void test_leaves__wide_groups(void **state) {
   (void)state;
   static const uint32_t k[] = {9, 10, 12, 16, 24, 48, 128};
   for (size_t i = 0; i < DF_COUNT_OF(k); i++) {
-    const attn_rig_spec s = {.n_kv = 1, .group = k[i], .head_dim = 32, .page_size = 16, .threads = 1 + (uint32_t)i % 3, .seed = i};
+    const attn_rig_spec s = {
+        .n_kv = 1, .group = k[i], .head_dim = 32, .page_size = 16, .threads = 1 + (uint32_t)i % 3, .seed = i};
     if (i < 4 || df_test_long()) attn_rig_check_all(&s);
   }
 }
@@ -95,15 +101,18 @@ static void check_masked(attn_rig *r, const attn_rig_item *items, uint32_t n, co
       const block_mask m = {mask, items[i].first, items[i].first + j};
       attn_rig_oracle(r, items[i].seq, m.pos, items[i].first + items[i].n, sees, &m, y);
       for (uint32_t c = 0; c < r->width; c++)
-        if (!(fabs(y[c] - (double)r->out[(size_t)row * r->width + c]) < 4e-6)) fail_msg("sequence %u, row %u, channel %u", i, j, c);
+        if (!(fabs(y[c] - (double)r->out[(size_t)row * r->width + c]) < 4e-6))
+          fail_msg("sequence %u, row %u, channel %u", i, j, c);
     }
   df_free(y);
 }
 
-/* Random trees in the block, some rows blind: both layouts and both leaves that read masks, with and without padding. */
+/* Random trees in the block, some rows blind: both layouts and both leaves that read masks, with and without padding.
+ */
 static void test_masks__trees(void **state) {
   (void)state;
-  const attn_rig_spec s = {.n_kv = 2, .group = 2, .head_dim = 32, .page_size = 16, .threads = 3, .kv = DF_KV_F32, .seed = 5};
+  const attn_rig_spec s = {
+      .n_kv = 2, .group = 2, .head_dim = 32, .page_size = 16, .threads = 3, .kv = DF_KV_F32, .seed = 5};
   attn_rig r;
   attn_rig_init(&r, &s);
   for (uint32_t i = 0; i < RIG_SEQS; i++) attn_rig_write(&r, i, 0, RIG_LEN);
@@ -168,8 +177,15 @@ static void test_masks__causal_is_a_no_op(void **state) {
 static void test_leaves__draft_block(void **state) {
   (void)state;
   for (uint32_t window = 0; window <= 40; window += 20) {
-    const attn_rig_spec s = {.n_kv = 2, .group = 3, .head_dim = 32, .page_size = window == 20 ? 1 : 16, .threads = 3,
-                             .kv = DF_KV_F16, .window = window, .block = true, .seed = 7};
+    const attn_rig_spec s = {.n_kv = 2,
+                             .group = 3,
+                             .head_dim = 32,
+                             .page_size = window == 20 ? 1 : 16,
+                             .threads = 3,
+                             .kv = DF_KV_F16,
+                             .window = window,
+                             .block = true,
+                             .seed = 7};
     attn_rig r;
     attn_rig_init(&r, &s);
     attn_rig_poison(&r);
@@ -189,7 +205,8 @@ static void test_leaves__draft_block(void **state) {
       const attn_rig_item *it = &items[row / 16];
       attn_rig_oracle(&r, it->seq, it->first + row % 16, it->first + 16, NULL, NULL, y);
       for (uint32_t c = 0; c < r.width; c++)
-        if (!(fabs(y[c] - (double)first[(size_t)row * r.width + c]) < 4e-6)) fail_msg("row %u, channel %u, window %u", row, c, window);
+        if (!(fabs(y[c] - (double)first[(size_t)row * r.width + c]) < 4e-6))
+          fail_msg("row %u, channel %u, window %u", row, c, window);
     }
     df_free(first);
     df_free(y);
@@ -209,14 +226,22 @@ static void test_splitkv__refuses(void **state) {
     uint32_t rows, seqs;
     df_mask_layout mask;
     df_status want;
-  } k[] = {{64, 1, DF_MASK_NONE, DF_OK}, {128, 8, DF_MASK_NONE, DF_OK}, {100, 1, DF_MASK_NONE, DF_ERR_LIMIT},
-           {160, 1, DF_MASK_NONE, DF_ERR_LIMIT}, {16, 1, DF_MASK_QLEN, DF_ERR_UNSUPPORTED}, {16, 1, DF_MASK_FULL, DF_ERR_UNSUPPORTED}};
+  } k[] = {{64, 1, DF_MASK_NONE, DF_OK},
+           {128, 8, DF_MASK_NONE, DF_OK},
+           {100, 1, DF_MASK_NONE, DF_ERR_LIMIT},
+           {160, 1, DF_MASK_NONE, DF_ERR_LIMIT},
+           {16, 1, DF_MASK_QLEN, DF_ERR_UNSUPPORTED},
+           {16, 1, DF_MASK_FULL, DF_ERR_UNSUPPORTED}};
   for (size_t i = 0; i < DF_COUNT_OF(k); i++) {
     df_error err = {0};
     df_program *p;
     must(df_program_create(k[i].rows, k[i].seqs, 1, &p, &err), &err);
     const df_attn_pass pass = {p, &r.batch, DF_MODE_TARGET_VERIFY, k[i].mask, &r.mask, 0};
-    const df_attn_layer layer = {.q = r.q, .q_ld = r.width, .out = {.f = r.out, .k = r.width}, .kv = df_kv_store_layer(&r.store, 0), .causal = true};
+    const df_attn_layer layer = {.q = r.q,
+                                 .q_ld = r.width,
+                                 .out = {.f = r.out, .k = r.width},
+                                 .kv = df_kv_store_layer(&r.store, 0),
+                                 .causal = true};
     assert_int_equal(a->ops->emit(a, &pass, &layer, &err), k[i].want);
     if (k[i].want != DF_OK) assert_non_null(strstr(err.msg, "splitkv"));
     df_program_free(p);
@@ -227,8 +252,10 @@ static void test_splitkv__refuses(void **state) {
 
 static void test_leaves__refuse_shapes(void **state) {
   (void)state;
-  static const df_attn_shape k[] = {{4, 0, 64, 64, 1}, {5, 2, 64, 64, 1}, {4, 2, 48, 64, 1}, {4, 2, 288, 64, 1}, {129, 1, 64, 64, 1}};
-  df_status (*const create[])(const df_attn_shape *, df_attn **, df_error *) = {df_attn_flash_create, df_attn_splitkv_create, df_attn_naive_create};
+  static const df_attn_shape k[] = {
+      {4, 0, 64, 64, 1}, {5, 2, 64, 64, 1}, {4, 2, 48, 64, 1}, {4, 2, 288, 64, 1}, {129, 1, 64, 64, 1}};
+  df_status (*const create[])(const df_attn_shape *, df_attn **, df_error *) = {
+      df_attn_flash_create, df_attn_splitkv_create, df_attn_naive_create};
   for (size_t i = 0; i < DF_COUNT_OF(k); i++)
     for (size_t c = 0; c < DF_COUNT_OF(create); c++) {
       df_error err = {0};
@@ -240,14 +267,10 @@ static void test_leaves__refuse_shapes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_leaves__page_16),
-      cmocka_unit_test(test_leaves__page_64),
-      cmocka_unit_test(test_leaves__page_1),
-      cmocka_unit_test(test_leaves__wide_groups),
-      cmocka_unit_test(test_masks__trees),
-      cmocka_unit_test(test_masks__causal_is_a_no_op),
-      cmocka_unit_test(test_leaves__draft_block),
-      cmocka_unit_test(test_splitkv__refuses),
+      cmocka_unit_test(test_leaves__page_16),       cmocka_unit_test(test_leaves__page_64),
+      cmocka_unit_test(test_leaves__page_1),        cmocka_unit_test(test_leaves__wide_groups),
+      cmocka_unit_test(test_masks__trees),          cmocka_unit_test(test_masks__causal_is_a_no_op),
+      cmocka_unit_test(test_leaves__draft_block),   cmocka_unit_test(test_splitkv__refuses),
       cmocka_unit_test(test_leaves__refuse_shapes),
   };
   return cmocka_run_group_tests_name("attn_dense", tests, NULL, NULL);

@@ -1,5 +1,6 @@
-/* Every op of every wrapper reaches the child it should, with the arguments it was given, and brings the answer back. The
- * table has one row per member of df_attn_ops: a member without a row, or one that a wrapper forgets, fails here. */
+/* Every op of every wrapper reaches the child it should, with the arguments it was given, and brings the answer back.
+ * The table has one row per member of df_attn_ops: a member without a row, or one that a wrapper forgets, fails here.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -25,8 +26,8 @@ typedef struct wrapper {
 
 enum { MODES = DF_MODE_COUNT };
 
-/* What an op must reach, per wrapper. plan, emit and executor are asked per mode, in the order of df_mode: extend, decode,
- * target-verify, draft-block, idle; the others once. */
+/* What an op must reach, per wrapper. plan, emit and executor are asked per mode, in the order of df_mode: extend,
+ * decode, target-verify, draft-block, idle; the others once. */
 typedef struct row {
   stub_op op;
   const char *name;
@@ -37,7 +38,12 @@ typedef struct row {
 static const row k_rows[] = {
     {STUB_CAPS, "caps", false, {"pdv"}, {"w"}, {"al"}},
     {STUB_GRAPH_INIT, "graph_init", false, {"pdv"}, {"w01"}, {"al"}},
-    {STUB_PLAN, "plan", true, {"p", "d", "v", "p", "d"}, {"w01", "w01", "w01", "w01", "w01"}, {"al", "al", "al", "al", "al"}},
+    {STUB_PLAN,
+     "plan",
+     true,
+     {"p", "d", "v", "p", "d"},
+     {"w01", "w01", "w01", "w01", "w01"},
+     {"al", "al", "al", "al", "al"}},
     {STUB_EMIT, "emit", true, {"p", "d", "v", "p", "d"}, {"w", "w", "w", "w", "w"}, {"a", "l", "a", "l", "a"}},
     {STUB_EXECUTOR, "executor", true, {"p", "d", "v", "p", "d"}, {"w", "w", "w", "w", "w"}, {"a", "a", "a", "a", "a"}},
     {STUB_MASK, "mask", false, {"v"}, {"w"}, {"a"}},
@@ -55,11 +61,17 @@ static void must(df_status s, const df_error *err) {
 
 static void make(wrapper *w, const char *name) {
   df_error err = {0};
-  *w = (wrapper){.name = name, .children = strcmp(name, "hybrid") == 0 ? "pdv" : strcmp(name, "tbo") == 0 ? "w01" : "al"};
+  *w = (wrapper){.name = name,
+                 .children = strcmp(name, "hybrid") == 0 ? "pdv"
+                             : strcmp(name, "tbo") == 0  ? "w01"
+                                                         : "al"};
   for (int i = 0; i < 3; i++) w->stub[i] = stub_leaf("child", stub_caps_all());
-  if (w->children[0] == 'p') must(df_attn_hybrid_create(&w->stub[0].base, &w->stub[1].base, &w->stub[2].base, false, &w->a, &err), &err);
-  if (w->children[0] == 'w') must(df_attn_tbo_create(&w->stub[0].base, &w->stub[1].base, &w->stub[2].base, &w->a, &err), &err);
-  if (w->children[0] == 'a') must(df_attn_hybrid_linear_create(&w->stub[0].base, &w->stub[1].base, k_is_linear, MODES, &w->a, &err), &err);
+  if (w->children[0] == 'p')
+    must(df_attn_hybrid_create(&w->stub[0].base, &w->stub[1].base, &w->stub[2].base, false, &w->a, &err), &err);
+  if (w->children[0] == 'w')
+    must(df_attn_tbo_create(&w->stub[0].base, &w->stub[1].base, &w->stub[2].base, &w->a, &err), &err);
+  if (w->children[0] == 'a')
+    must(df_attn_hybrid_linear_create(&w->stub[0].base, &w->stub[1].base, k_is_linear, MODES, &w->a, &err), &err);
 }
 
 /* Calls one op the way the engine does and checks what comes back. want: letters of the children. */
@@ -251,7 +263,10 @@ static void test_hybrid__shared_children_are_one(void **state) {
   for (int shape = 0; shape < 4; shape++) {
     df_error err = {0};
     stub_attn x = stub_leaf("x", stub_caps_all()), y = stub_leaf("y", stub_caps_all());
-    df_attn *slots[4][3] = {{&x.base, &x.base, &x.base}, {&x.base, &x.base, &y.base}, {&x.base, &y.base, &y.base}, {&x.base, &y.base, &x.base}};
+    df_attn *slots[4][3] = {{&x.base, &x.base, &x.base},
+                            {&x.base, &x.base, &y.base},
+                            {&x.base, &y.base, &y.base},
+                            {&x.base, &y.base, &x.base}};
     df_attn *h;
     must(df_attn_hybrid_create(slots[shape][0], slots[shape][1], slots[shape][2], false, &h, &err), &err);
     must(h->ops->graph_init(h, 3, 16, &err), &err);
@@ -297,14 +312,10 @@ static void test_caps__of_wrappers(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_ops__every_member_has_a_row),
-      cmocka_unit_test(test_ops__no_backend_leaves_one_out),
-      cmocka_unit_test(test_hybrid__forwards_every_op),
-      cmocka_unit_test(test_tbo__forwards_every_op),
-      cmocka_unit_test(test_hybrid_linear__forwards_every_op),
-      cmocka_unit_test(test_hybrid__verify_without_a_slot),
-      cmocka_unit_test(test_hybrid__shared_children_are_one),
-      cmocka_unit_test(test_caps__of_wrappers),
+      cmocka_unit_test(test_ops__every_member_has_a_row),      cmocka_unit_test(test_ops__no_backend_leaves_one_out),
+      cmocka_unit_test(test_hybrid__forwards_every_op),        cmocka_unit_test(test_tbo__forwards_every_op),
+      cmocka_unit_test(test_hybrid_linear__forwards_every_op), cmocka_unit_test(test_hybrid__verify_without_a_slot),
+      cmocka_unit_test(test_hybrid__shared_children_are_one),  cmocka_unit_test(test_caps__of_wrappers),
   };
   return cmocka_run_group_tests_name("attn_ops", tests, NULL, NULL);
 }

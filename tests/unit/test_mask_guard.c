@@ -1,5 +1,5 @@
-/* The contract between a recorded program and a pass: the same mask layout or an error that names both, for every leaf and
- * wrapper, recorded or not, padded or not. Case numbers as in test_verify_mask: 15-23. */
+/* The contract between a recorded program and a pass: the same mask layout or an error that names both, for every leaf
+ * and wrapper, recorded or not, padded or not. Case numbers as in test_verify_mask: 15-23. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -63,13 +63,19 @@ static void test_guard__all_combinations(void **state) {
     for (int captured = 0; captured < LAYOUTS; captured++)
       for (int given = 0; given < LAYOUTS; given++) {
         df_error err = {0};
-        const df_graph_key key = {.mode = (df_mode)mode, .seqs = 6, .rows = 11, .executor = &leaf.base, .mask = (df_mask_layout)captured};
-        const df_batch live = {.mask_layout = (df_mask_layout)given, .mask = given ? bytes : NULL, .mask_bytes = given ? 1 : 0};
+        const df_graph_key key = {
+            .mode = (df_mode)mode, .seqs = 6, .rows = 11, .executor = &leaf.base, .mask = (df_mask_layout)captured};
+        const df_batch live = {
+            .mask_layout = (df_mask_layout)given, .mask = given ? bytes : NULL, .mask_bytes = given ? 1 : 0};
         const df_status s = df_mask_guard(&key, &live, &err);
         assert_int_equal(s, captured == given ? DF_OK : DF_ERR_MASK_CONTRACT);
         if (s == DF_OK) continue;
-        const char *const parts[] = {df_mode_name((df_mode)mode), "bucket 6 x 11 rows", "\"the-leaf\"", "captured with a",
-                                     df_mask_layout_name((df_mask_layout)captured), df_mask_layout_name((df_mask_layout)given)};
+        const char *const parts[] = {df_mode_name((df_mode)mode),
+                                     "bucket 6 x 11 rows",
+                                     "\"the-leaf\"",
+                                     "captured with a",
+                                     df_mask_layout_name((df_mask_layout)captured),
+                                     df_mask_layout_name((df_mask_layout)given)};
         for (size_t i = 0; i < DF_COUNT_OF(parts); i++)
           if (!strstr(err.msg, parts[i])) fail_msg("\"%s\" does not say \"%s\"", err.msg, parts[i]);
       }
@@ -80,7 +86,8 @@ static void test_guard__half_a_mask_is_none(void **state) {
   (void)state;
   stub_attn leaf = stub_leaf("x", stub_caps_all());
   const uint8_t bytes[1] = {1};
-  df_graph_key key = {.mode = DF_MODE_TARGET_VERIFY, .seqs = 1, .rows = 1, .executor = &leaf.base, .mask = DF_MASK_FULL};
+  df_graph_key key = {
+      .mode = DF_MODE_TARGET_VERIFY, .seqs = 1, .rows = 1, .executor = &leaf.base, .mask = DF_MASK_FULL};
   const df_batch no_bytes = {.mask_layout = DF_MASK_FULL}, no_layout = {.mask = bytes, .mask_bytes = 1};
   assert_int_equal(df_mask_guard(&key, &no_bytes, NULL), DF_ERR_MASK_CONTRACT);
   assert_int_equal(df_mask_guard(&key, &no_layout, NULL), DF_ERR_MASK_CONTRACT);
@@ -111,7 +118,8 @@ static df_attn *stack(df_model *m, const char *leaf, int wrap) {
   if (wrap == 2) must(df_attn_hybrid_create(tiny_leaf(m, "splitkv"), tiny_leaf(m, "naive"), a, false, &a, &err), &err);
   if (wrap == 3) {
     df_attn *half[2];
-    for (int i = 0; i < 2; i++) must(df_attn_hybrid_create(tiny_leaf(m, leaf), tiny_leaf(m, "splitkv"), NULL, false, &half[i], &err), &err);
+    for (int i = 0; i < 2; i++)
+      must(df_attn_hybrid_create(tiny_leaf(m, leaf), tiny_leaf(m, "splitkv"), NULL, false, &half[i], &err), &err);
     must(df_attn_hybrid_create(a, tiny_leaf(m, "splitkv"), NULL, false, &a, &err), &err);
     must(df_attn_tbo_create(a, half[0], half[1], &a, &err), &err);
   }
@@ -128,7 +136,8 @@ typedef struct combination {
 static void assert_named(const combination *c, df_mask_layout given, const char *msg, uint32_t bucket) {
   char text[32];
   (void)snprintf(text, sizeof text, "bucket %u x %d rows", bucket, W);
-  const char *const parts[] = {"target-verify", text, c->leaf, df_mask_layout_name(c->captured), df_mask_layout_name(given)};
+  const char *const parts[] = {"target-verify", text, c->leaf, df_mask_layout_name(c->captured),
+                               df_mask_layout_name(given)};
   for (size_t i = 0; i < DF_COUNT_OF(parts); i++)
     if (!strstr(msg, parts[i])) fail_msg("\"%s\" does not say \"%s\"", msg, parts[i]);
 }
@@ -138,8 +147,12 @@ static void check_combination(const fixture *f, const combination *c) {
   static const uint32_t k_buckets[] = {1, 3, 5};
   static const uint32_t k_firsts[] = {20, 62, 0, 43, 80};
   tiny_target x;
-  const tiny_options o = {.attn = stack(f->m, c->leaf, c->wrap), .kv = DF_KV_F32, .eager = c->eager, .mask = c->captured,
-                          .buckets = k_buckets, .n_buckets = DF_COUNT_OF(k_buckets)};
+  const tiny_options o = {.attn = stack(f->m, c->leaf, c->wrap),
+                          .kv = DF_KV_F32,
+                          .eager = c->eager,
+                          .mask = c->captured,
+                          .buckets = k_buckets,
+                          .n_buckets = DF_COUNT_OF(k_buckets)};
   tiny_target_init(&x, f->m, &o);
   for (uint32_t s = 0; s < TINY_SEQS; s++) { /* 20: other modes need no mask, whatever verify was captured with */
     for (uint32_t p = 0; p < 88; p += 44) {
@@ -158,7 +171,8 @@ static void check_combination(const fixture *f, const combination *c) {
         uint8_t mask[5 * W * 90];
         for (uint32_t i = 0; i < n; i++) items[i] = (tiny_item){i, k_firsts[i], W};
         const size_t bytes = causal_mask(items, n, (df_mask_layout)given, mask);
-        const df_status s = tiny_try(&x, DF_MODE_TARGET_VERIFY, items, n, (df_mask_layout)given, given ? mask : NULL, bytes, &err);
+        const df_status s =
+            tiny_try(&x, DF_MODE_TARGET_VERIFY, items, n, (df_mask_layout)given, given ? mask : NULL, bytes, &err);
         if (given == (int)c->captured) {
           must(s, &err);
           tiny_assert_rows(&x, f->table, items, n, "verify");
@@ -180,7 +194,8 @@ static void test_target__all_combinations(void **state) {
           const combination c = {leaves[l], wrap, (df_mask_layout)captured, eager != 0};
           check_combination(*state, &c);
         }
-  const combination none[] = {{"splitkv", 0, DF_MASK_NONE, false}, {"splitkv", 0, DF_MASK_NONE, true}, {"splitkv", 3, DF_MASK_NONE, false}};
+  const combination none[] = {
+      {"splitkv", 0, DF_MASK_NONE, false}, {"splitkv", 0, DF_MASK_NONE, true}, {"splitkv", 3, DF_MASK_NONE, false}};
   for (size_t i = 0; i < DF_COUNT_OF(none); i++) check_combination(*state, &none[i]);
 }
 
@@ -197,14 +212,16 @@ static void test_target__splitkv_with_a_mask(void **state) {
     const tiny_item item = {0, 40, W};
     uint8_t mask[W * 90];
     const size_t bytes = causal_mask(&item, 1, (df_mask_layout)layout, mask);
-    assert_int_equal(tiny_try(&x, DF_MODE_TARGET_VERIFY, &item, 1, (df_mask_layout)layout, mask, bytes, &err), DF_ERR_UNSUPPORTED);
+    assert_int_equal(tiny_try(&x, DF_MODE_TARGET_VERIFY, &item, 1, (df_mask_layout)layout, mask, bytes, &err),
+                     DF_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.msg, "splitkv"));
     assert_int_equal(x.t.runner.graphs.n, before);
     tiny_target_release(&x);
   }
 }
 
-/* A mask that ends early is refused at every length; after it, the right one runs. Padding takes nothing from the caller. */
+/* A mask that ends early is refused at every length; after it, the right one runs. Padding takes nothing from the
+ * caller. */
 static void test_target__short_masks(void **state) {
   const fixture *f = *state;
   for (int layout = 1; layout < LAYOUTS; layout++) {
@@ -218,10 +235,12 @@ static void test_target__short_masks(void **state) {
     uint8_t mask[2 * W * 90];
     const size_t bytes = causal_mask(items, 2, (df_mask_layout)layout, mask);
     for (size_t n = 0; n < bytes; n += 1 + bytes / 9) {
-      assert_int_equal(tiny_try(&x, DF_MODE_TARGET_VERIFY, items, 2, (df_mask_layout)layout, mask, n, &err), DF_ERR_MASK_CONTRACT);
+      assert_int_equal(tiny_try(&x, DF_MODE_TARGET_VERIFY, items, 2, (df_mask_layout)layout, mask, n, &err),
+                       DF_ERR_MASK_CONTRACT);
       assert_non_null(strstr(err.msg, df_mask_layout_name((df_mask_layout)layout)));
     }
-    assert_int_equal(tiny_try(&x, DF_MODE_TARGET_VERIFY, items, 2, (df_mask_layout)layout, mask, bytes - 1, &err), DF_ERR_MASK_CONTRACT);
+    assert_int_equal(tiny_try(&x, DF_MODE_TARGET_VERIFY, items, 2, (df_mask_layout)layout, mask, bytes - 1, &err),
+                     DF_ERR_MASK_CONTRACT);
     must(tiny_try(&x, DF_MODE_TARGET_VERIFY, items, 2, (df_mask_layout)layout, mask, bytes, &err), &err);
     tiny_assert_rows(&x, f->table, items, 2, "after short masks");
     tiny_target_release(&x);
@@ -240,9 +259,11 @@ static void test_target__mask_for_extend_and_decode(void **state) {
     uint8_t mask[20 * 20 + 21];
     memset(mask, 1, sizeof mask);
     for (int given = 1; given < LAYOUTS; given++) {
-      assert_int_equal(tiny_try(&x, DF_MODE_EXTEND, &prompt, 1, (df_mask_layout)given, mask, 400, &err), DF_ERR_MASK_CONTRACT);
+      assert_int_equal(tiny_try(&x, DF_MODE_EXTEND, &prompt, 1, (df_mask_layout)given, mask, 400, &err),
+                       DF_ERR_MASK_CONTRACT);
       assert_non_null(strstr(err.msg, "extend"));
-      assert_int_equal(tiny_try(&x, DF_MODE_DECODE, &one, 1, (df_mask_layout)given, mask, 21, &err), DF_ERR_MASK_CONTRACT);
+      assert_int_equal(tiny_try(&x, DF_MODE_DECODE, &one, 1, (df_mask_layout)given, mask, 21, &err),
+                       DF_ERR_MASK_CONTRACT);
       assert_non_null(strstr(err.msg, "decode"));
     }
     tiny_run(&x, DF_MODE_EXTEND, &prompt, 1);
@@ -295,7 +316,12 @@ static void test_target__child_changes_after_capture(void **state) {
     w.child = turns[i];
     tiny_run(&x, DF_MODE_TARGET_VERIFY, &item, 1);
     tiny_assert_rows(&x, f->table, &item, 1, "after a change");
-    const df_graph_key key = {.mode = DF_MODE_TARGET_VERIFY, .seqs = 1, .rows = W, .kv = DF_KV_F32, .tail = DF_TAIL_LOGITS, .executor = turns[i]};
+    const df_graph_key key = {.mode = DF_MODE_TARGET_VERIFY,
+                              .seqs = 1,
+                              .rows = W,
+                              .kv = DF_KV_F32,
+                              .tail = DF_TAIL_LOGITS,
+                              .executor = turns[i]};
     program[i] = df_graphs_find(&x.t.runner.graphs, &key);
     assert_non_null(program[i]);
   }
@@ -326,7 +352,8 @@ static void test_target__wrong_nesting(void **state) {
     if (kind) round[0].child = &round[1].base, round[1].child = &round[0].base;
     must(df_attn_hybrid_create(tiny_leaf(f->m, "flash"), &round[0].base, NULL, false, &h, &err), &err);
     must(df_pages_init(&pages, 16, 64, &err), &err);
-    const df_target_params p = {.max_seqs = 1, .max_rows = 16, .max_out = 16, .max_positions = 64, .pages = &pages, .attn = h};
+    const df_target_params p = {
+        .max_seqs = 1, .max_rows = 16, .max_out = 16, .max_positions = 64, .pages = &pages, .attn = h};
     assert_int_equal(df_target_init(&t, f->m, &p, &err), kind ? DF_ERR_ARGUMENT : DF_ERR_INTERNAL);
     assert_int_equal(round[0].calls[STUB_FREE], 1);
     df_pages_release(&pages);
@@ -347,7 +374,8 @@ static void test_drafter__never_carries_a_mask(void **state) {
   for (int layout = 0; layout < LAYOUTS; layout++) {
     tiny_target x;
     df_drafter r;
-    const tiny_options o = {.kv = DF_KV_F32, .mask = (df_mask_layout)layout, .taps = d->cfg.taps, .n_taps = d->cfg.n_taps};
+    const tiny_options o = {
+        .kv = DF_KV_F32, .mask = (df_mask_layout)layout, .taps = d->cfg.taps, .n_taps = d->cfg.n_taps};
     tiny_target_init(&x, f->m, &o);
     must(df_drafter_init(&r, d, &x.t, 16, true, &err), &err);
     tiny_prefill(&x, 0, 30);

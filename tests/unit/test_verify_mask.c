@@ -1,5 +1,6 @@
-/* Does verify need a mask, and who reads it: asked through real wrappers over stub leaves whose labels lie. Case numbers are
- * those of the table of known defects: 1-12 stacks, 13 depth and cycles, 14 missing children; 15-23 are in test_mask_guard. */
+/* Does verify need a mask, and who reads it: asked through real wrappers over stub leaves whose labels lie. Case
+ * numbers are those of the table of known defects: 1-12 stacks, 13 depth and cycles, 14 missing children; 15-23 are in
+ * test_mask_guard. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -15,9 +16,9 @@
 #include "base/size.h"
 #include "support/stub_attn.h"
 
-/* Stacks are written as H(prefill,decode), H(prefill,decode,verify), L(attention), T(whole). A leaf is a name and a kind:
- *   p+  causal, reads both layouts      p!  causal, reads no mask        p-  not causal, reads QLEN and FULL
- *   p=  not causal, reads FULL only     p0  not causal, reads no mask    p?  says it reads masks, but of no layout */
+/* Stacks are written as H(prefill,decode), H(prefill,decode,verify), L(attention), T(whole). A leaf is a name and a
+ * kind: p+  causal, reads both layouts      p!  causal, reads no mask        p-  not causal, reads QLEN and FULL p= not
+ * causal, reads FULL only     p0  not causal, reads no mask    p?  says it reads masks, but of no layout */
 enum { MAX_LEAVES = 64 };
 
 typedef struct builder {
@@ -87,33 +88,33 @@ typedef struct stack_case {
 } stack_case;
 
 static const stack_case k_chain[] = {
-    {"x+", "xx", {DF_MASK_NONE, DF_MASK_NONE}, 0},                            /* 1 */
+    {"x+", "xx", {DF_MASK_NONE, DF_MASK_NONE}, 0}, /* 1 */
     {"x!", "xx", {DF_MASK_NONE, DF_MASK_NONE}, 0},
-    {"x-", "xx", {DF_MASK_QLEN, DF_MASK_QLEN}, 0},                            /* 2 */
+    {"x-", "xx", {DF_MASK_QLEN, DF_MASK_QLEN}, 0}, /* 2 */
     {"x=", "xx", {DF_MASK_FULL, DF_MASK_FULL}, 0},
-    {"H(p+,d-)", "pd", {DF_MASK_NONE, DF_MASK_QLEN}, 1},                      /* 3, 4 */
-    {"H(p-,d+)", "pd", {DF_MASK_QLEN, DF_MASK_NONE}, 1},                      /* 5 */
+    {"H(p+,d-)", "pd", {DF_MASK_NONE, DF_MASK_QLEN}, 1}, /* 3, 4 */
+    {"H(p-,d+)", "pd", {DF_MASK_QLEN, DF_MASK_NONE}, 1}, /* 5 */
     {"H(p=,d!)", "pd", {DF_MASK_FULL, DF_MASK_NONE}, 1},
-    {"H(p-,d-,v+)", "vv", {DF_MASK_NONE, DF_MASK_NONE}, 1},                   /* 6 */
+    {"H(p-,d-,v+)", "vv", {DF_MASK_NONE, DF_MASK_NONE}, 1}, /* 6 */
     {"H(p+,d+,v=)", "vv", {DF_MASK_FULL, DF_MASK_FULL}, 1},
-    {"L(x+)", "xx", {DF_MASK_NONE, DF_MASK_NONE}, 1},                         /* 7 */
+    {"L(x+)", "xx", {DF_MASK_NONE, DF_MASK_NONE}, 1}, /* 7 */
     {"L(x-)", "xx", {DF_MASK_QLEN, DF_MASK_QLEN}, 1},
-    {"L(H(p+,d-))", "pd", {DF_MASK_NONE, DF_MASK_QLEN}, 2},                   /* 8 */
+    {"L(H(p+,d-))", "pd", {DF_MASK_NONE, DF_MASK_QLEN}, 2}, /* 8 */
     {"L(H(p-,d+))", "pd", {DF_MASK_QLEN, DF_MASK_NONE}, 2},
     {"L(H(p-,d-,v!))", "vv", {DF_MASK_NONE, DF_MASK_NONE}, 2},
-    {"H(L(p+),L(d-))", "pd", {DF_MASK_NONE, DF_MASK_QLEN}, 2},                /* 9 */
+    {"H(L(p+),L(d-))", "pd", {DF_MASK_NONE, DF_MASK_QLEN}, 2}, /* 9 */
     {"H(L(p-),L(d+))", "pd", {DF_MASK_QLEN, DF_MASK_NONE}, 2},
     {"H(L(p-),L(d-),L(v+))", "vv", {DF_MASK_NONE, DF_MASK_NONE}, 2},
-    {"T(x+)", "xx", {DF_MASK_NONE, DF_MASK_NONE}, 1},                         /* 10 */
+    {"T(x+)", "xx", {DF_MASK_NONE, DF_MASK_NONE}, 1}, /* 10 */
     {"T(x-)", "xx", {DF_MASK_QLEN, DF_MASK_QLEN}, 1},
-    {"T(H(p+,d-))", "pd", {DF_MASK_NONE, DF_MASK_QLEN}, 2},                   /* 11 */
+    {"T(H(p+,d-))", "pd", {DF_MASK_NONE, DF_MASK_QLEN}, 2}, /* 11 */
     {"T(H(p=,d!))", "pd", {DF_MASK_FULL, DF_MASK_NONE}, 2},
-    {"T(L(H(p+,d-)))", "pd", {DF_MASK_NONE, DF_MASK_QLEN}, 3},                /* 12 */
+    {"T(L(H(p+,d-)))", "pd", {DF_MASK_NONE, DF_MASK_QLEN}, 3}, /* 12 */
     {"T(L(H(p-,d-,v+)))", "vv", {DF_MASK_NONE, DF_MASK_NONE}, 3},
     {"T(L(x-))", "xx", {DF_MASK_QLEN, DF_MASK_QLEN}, 2},
     {"T(H(L(p+),L(d-)))", "pd", {DF_MASK_NONE, DF_MASK_QLEN}, 3},
     {"H(T(p+),T(d-))", "pd", {DF_MASK_NONE, DF_MASK_QLEN}, 2},
-    {"H(H(p-,q+),H(d+,e-))", NULL, {DF_MASK_NONE, DF_MASK_NONE}, 2},          /* p and e: the inner split decides alike */
+    {"H(H(p-,q+),H(d+,e-))", NULL, {DF_MASK_NONE, DF_MASK_NONE}, 2}, /* p and e: the inner split decides alike */
 };
 
 /* The leaf the policy names is the one that a verify pass really reaches: plan it and see who was planned. */
@@ -136,10 +137,13 @@ static void check_stack(const stack_case *c, bool on_decode, df_draft_shape shap
   const df_mask_layout layout = c->executor ? c->layout[on_decode] : DF_MASK_QLEN;
   uint32_t i = 0;
   while (i < b.n && &b.leaf[i].base != d.executor) i++;
-  if (i == b.n || b.name[i] != name) fail_msg("%s (%d): verify runs on '%c'", c->stack, on_decode, i < b.n ? b.name[i] : '?');
+  if (i == b.n || b.name[i] != name)
+    fail_msg("%s (%d): verify runs on '%c'", c->stack, on_decode, i < b.n ? b.name[i] : '?');
   for (uint32_t j = 0; j < i; j++) /* of three copies, the one that runs whole batches */
     if (b.name[j] == name) fail_msg("%s (%d): not the first '%c'", c->stack, on_decode, name);
-  if (d.layout != layout) fail_msg("%s (%d): %s, expected %s", c->stack, on_decode, df_mask_layout_name(d.layout), df_mask_layout_name(layout));
+  if (d.layout != layout)
+    fail_msg("%s (%d): %s, expected %s", c->stack, on_decode, df_mask_layout_name(d.layout),
+             df_mask_layout_name(layout));
   assert_int_equal(d.depth, c->depth);
   assert_non_null(d.reason);
   assert_runs_verify(&b, a, d.executor);
@@ -172,9 +176,10 @@ static void test_policy__refuses_who_cannot_read(void **state) {
     df_draft_shape shape;
     const char *outer;
   } k[] = {
-      {"x!", DF_DRAFT_TREE, "never-heard-of"}, {"x0", DF_DRAFT_TREE, "flash"},       {"x0", DF_DRAFT_CHAIN, "flash"},
-      {"x?", DF_DRAFT_TREE, "never-heard-of"}, {"x?", DF_DRAFT_CHAIN, "never-heard-of"},
-      {"H(p!,d+)", DF_DRAFT_TREE, "hybrid"},   {"T(L(H(p!,d+)))", DF_DRAFT_TREE, "tbo"}, {"L(x0)", DF_DRAFT_CHAIN, "hybrid-linear"},
+      {"x!", DF_DRAFT_TREE, "never-heard-of"},  {"x0", DF_DRAFT_TREE, "flash"},
+      {"x0", DF_DRAFT_CHAIN, "flash"},          {"x?", DF_DRAFT_TREE, "never-heard-of"},
+      {"x?", DF_DRAFT_CHAIN, "never-heard-of"}, {"H(p!,d+)", DF_DRAFT_TREE, "hybrid"},
+      {"T(L(H(p!,d+)))", DF_DRAFT_TREE, "tbo"}, {"L(x0)", DF_DRAFT_CHAIN, "hybrid-linear"},
       {"H(p+,d+,v!)", DF_DRAFT_TREE, "hybrid"},
   };
   for (size_t i = 0; i < DF_COUNT_OF(k); i++) {
@@ -182,7 +187,8 @@ static void test_policy__refuses_who_cannot_read(void **state) {
     builder b = {.at = k[i].stack};
     df_mask_decision d = {.reason = "untouched"};
     df_attn *a = build(&b);
-    if (df_verify_mask_policy(a, k[i].shape, &d, &err) != DF_ERR_UNSUPPORTED) fail_msg("%s was not refused", k[i].stack);
+    if (df_verify_mask_policy(a, k[i].shape, &d, &err) != DF_ERR_UNSUPPORTED)
+      fail_msg("%s was not refused", k[i].stack);
     df_attn *leaf;
     must(df_attn_resolve(a, DF_MODE_TARGET_VERIFY, &leaf, NULL, &err), &err);
     assert_non_null(strstr(err.msg, k[i].outer)); /* both ends are named */
