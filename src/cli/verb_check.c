@@ -106,6 +106,10 @@ static void verify_routing(char *out, size_t cap, const df_check_case *c) {
 
 static void difference(char *out, size_t cap, const df_check_outcome *o) {
   char want[128], got[128];
+  if (o->refused) {
+    (void)snprintf(out, cap, "refused: %s", o->reason);
+    return;
+  }
   if (o->logits_only) {
     (void)snprintf(out, cap, "request %u: same tokens, other logits", o->request);
     return;
@@ -123,7 +127,7 @@ static void print_table(const check_run *r) {
   df_table_init(&t, 6, head, "lllrrl");
   for (size_t i = 0; i < r->n_groups; i++) {
     const group *g = &r->groups[i];
-    char verify[64], n[2][24], first[400] = "";
+    char verify[64], n[2][24], first[640] = "";
     verify_routing(verify, sizeof verify, &g->c);
     (void)snprintf(n[0], sizeof n[0], "%llu", (unsigned long long)g->combinations);
     (void)snprintf(n[1], sizeof n[1], "%llu", (unsigned long long)g->identical);
@@ -140,8 +144,10 @@ static void print_table(const check_run *r) {
            o->c.page_size, o->c.prefix_hit ? "cached" : "cold", o->c.threads, o->c.threads == 1 ? "" : "s");
   }
   bool good = r->sum.identical == r->sum.combinations;
-  printf("%s%llu combinations, %llu identical, %.1f s%s\n", df_term_out(term, good ? DF_STYLE_GREEN : DF_STYLE_RED),
-         (unsigned long long)r->sum.combinations, (unsigned long long)r->sum.identical, r->sum.seconds,
+  char refused[40] = "";
+  if (r->sum.refused) (void)snprintf(refused, sizeof refused, ", %llu refused", (unsigned long long)r->sum.refused);
+  printf("%s%llu combinations, %llu identical%s, %.1f s%s\n", df_term_out(term, good ? DF_STYLE_GREEN : DF_STYLE_RED),
+         (unsigned long long)r->sum.combinations, (unsigned long long)r->sum.identical, refused, r->sum.seconds,
          df_term_out(term, DF_STYLE_RESET));
 }
 
@@ -165,6 +171,11 @@ static void put_case(df_json_out *w, const df_check_outcome *o) {
   df_json_out_key(w, "batch"), df_json_out_u64(w, c->batch);
   df_json_out_key(w, "page_size"), df_json_out_u64(w, c->page_size);
   df_json_out_key(w, "threads"), df_json_out_u64(w, c->threads);
+  df_json_out_key(w, "refused");
+  if (o->refused)
+    df_json_out_cstr(w, o->reason);
+  else
+    df_json_out_null(w);
   df_json_out_key(w, "logits_only"), df_json_out_bool(w, o->logits_only);
   df_json_out_key(w, "request"), df_json_out_u64(w, o->request);
   df_json_out_key(w, "position"), df_json_out_u64(w, o->position);
@@ -191,6 +202,7 @@ static df_status print_json(const check_run *r, df_error *err) {
   df_json_out_key(&w, "logits"), df_json_out_bool(&w, df_opt_on(&r->cli->opts, OPT_LOGITS, false));
   df_json_out_key(&w, "combinations"), df_json_out_u64(&w, r->sum.combinations);
   df_json_out_key(&w, "identical"), df_json_out_u64(&w, r->sum.identical);
+  df_json_out_key(&w, "refused"), df_json_out_u64(&w, r->sum.refused);
   df_json_out_key(&w, "planned"), df_json_out_u64(&w, r->sum.planned);
   df_json_out_key(&w, "seconds"), df_json_out_f64(&w, r->sum.seconds);
   df_json_out_key(&w, "different"), df_json_out_array(&w);

@@ -1,5 +1,6 @@
 #include "engine/check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -63,8 +64,8 @@ static void take_answer(const df_request *q, answer *a) {
 }
 
 /* Runs requests to their end; n_valid[i] positions of seq[i] are already there. */
-static df_status run_batch(const checker *k, df_engine *e, uint32_t n, const uint32_t *n_valid, df_kv_seq *seq, answer *out,
-                           df_error *err) {
+static df_status run_batch(const checker *k, df_engine *e, uint32_t n, const uint32_t *n_valid, df_kv_seq *seq,
+                           answer *out, df_error *err) {
   df_request q[N_PROMPTS];
   df_request *ptr[N_PROMPTS];
   const df_generate_params g = generation(k);
@@ -82,7 +83,10 @@ static df_status run_batch(const checker *k, df_engine *e, uint32_t n, const uin
     for (uint32_t i = 0; i < n; i++) busy |= q[i].state != DF_REQ_DONE;
   }
   for (uint32_t i = 0; i < made; i++) {
-    if (s == DF_OK) s = q[i].failed == DF_OK ? DF_OK : DF_FAIL(err, q[i].failed, "a request of the check failed (%s)", df_status_name(q[i].failed));
+    if (s == DF_OK)
+      s = q[i].failed == DF_OK
+              ? DF_OK
+              : DF_FAIL(err, q[i].failed, "a request of the check failed (%s)", df_status_name(q[i].failed));
     if (s == DF_OK) take_answer(&q[i], &out[i]);
     seq[i] = q[i].seq;
     df_request_release(&q[i]);
@@ -107,7 +111,8 @@ static df_status new_engine(const pair *pr, const df_check_case *c, uint32_t max
 /* ---- comparing ------------------------------------------------------------------------------------------ */
 
 /* How far apart the two tokens were in plain decoding: one row behind the tokens that still agree. */
-static df_status margin_of(checker *k, uint32_t r, uint32_t at, int32_t expected, int32_t got, float *margin, df_error *err) {
+static df_status margin_of(checker *k, uint32_t r, uint32_t at, int32_t expected, int32_t got, float *margin,
+                           df_error *err) {
   const df_check_case plain = {"flash", "flash", NULL, NULL, false, false, false, 1, 1, 16, 1};
   df_engine e;
   DF_TRY(new_engine(&k->pairs[0], &plain, 1, &e, err));
@@ -147,6 +152,31 @@ static df_status token_text(const checker *k, int32_t id, char *out, size_t cap,
   return DF_OK;
 }
 
+/* Counts one combination and hands it on. */
+static df_status tell(checker *k, const df_check_outcome *o, df_error *err) {
+  k->sum.combinations++;
+  k->sum.identical += o->identical;
+  k->sum.refused += o->refused;
+  k->sum.seconds = (double)(df_now_ns() - k->t0) / 1e9;
+  if (!k->p->on_case || k->p->on_case(k->p->user, o, &k->sum)) return DF_OK;
+  return DF_FAIL(err, DF_ERR_CANCELLED, "the check was stopped");
+}
+
+/* A refusal belongs to the combination; any other failure ends the check. */
+static bool is_refusal(df_status s) { return s == DF_ERR_UNSUPPORTED || s == DF_ERR_MASK_CONTRACT; }
+
+/* Counts a combination, cold and with a cached prefix, that was refused with `why`; `from_hit`: the cold one was told.
+ */
+static df_status tell_refused(checker *k, const df_check_case *c, bool from_hit, const df_error *why, df_error *err) {
+  df_check_outcome o = {.c = *c, .refused = true};
+  (void)snprintf(o.reason, sizeof o.reason, "%s", why->msg);
+  for (int hit = from_hit; hit < 2; hit++) {
+    o.c.prefix_hit = hit == 1;
+    DF_TRY(tell(k, &o, err));
+  }
+  return DF_OK;
+}
+
 static df_status compare(checker *k, const df_check_case *c, const answer *got, df_error *err) {
   df_check_outcome o = {.c = *c, .identical = true};
   for (uint32_t r = 0; r < c->batch && o.identical; r++) {
@@ -166,31 +196,37 @@ static df_status compare(checker *k, const df_check_case *c, const answer *got, 
     DF_TRY(token_text(k, o.got, o.got_text, sizeof o.got_text, err));
     if (o.expected >= 0 && o.got >= 0) DF_TRY(margin_of(k, r, i, o.expected, o.got, &o.margin, err));
   }
-  k->sum.combinations++;
-  k->sum.identical += o.identical;
-  k->sum.seconds = (double)(df_now_ns() - k->t0) / 1e9;
-  if (k->p->on_case && !k->p->on_case(k->p->user, &o, &k->sum)) return DF_FAIL(err, DF_ERR_CANCELLED, "the check was stopped");
+  return tell(k, &o, err);
+}
+
+/* Runs one mix and compares; *told counts what was handed on, so that a refusal knows what is left. */
+static df_status run_both(checker *k, df_engine *e, df_check_case c, df_kv_seq *seq, uint32_t *told, df_error *err) {
+  uint32_t n_valid[N_PROMPTS] = {0};
+  answer got[N_PROMPTS];
+  for (uint32_t hit = 0; hit < 2; hit++) {
+    c.prefix_hit = hit == 1;
+    for (uint32_t i = 0; i < c.batch && hit; i++) {
+      n_valid[i] = (uint32_t)k->n_prompt[i] / 2;
+      df_kv_seq_trim(&seq[i], &e->pages, n_valid[i]);
+    }
+    DF_TRY(run_batch(k, e, c.batch, n_valid, seq, got, err));
+    DF_TRY(compare(k, &c, got, err));
+    *told = hit + 1;
+  }
   return DF_OK;
 }
 
-/* Batch `c->batch` cold, then again with a share of each prompt still cached. */
+/* Batch `c.batch` cold, then again with a share of each prompt still cached. */
 static df_status run_mix(checker *k, df_engine *e, df_check_case c, df_error *err) {
   df_kv_seq seq[N_PROMPTS] = {{0}};
-  uint32_t n_valid[N_PROMPTS] = {0};
-  answer got[N_PROMPTS];
   df_status s = DF_OK;
-  for (uint32_t i = 0; i < c.batch && s == DF_OK; i++) s = df_kv_seq_init(&seq[i], e->pages.size, e->n_ctx, err);
-  if (s == DF_OK) s = run_batch(k, e, c.batch, n_valid, seq, got, err);
-  c.prefix_hit = false;
-  if (s == DF_OK) s = compare(k, &c, got, err);
-  for (uint32_t i = 0; i < c.batch && s == DF_OK; i++) {
-    n_valid[i] = (uint32_t)k->n_prompt[i] / 2;
-    df_kv_seq_trim(&seq[i], &e->pages, n_valid[i]);
-  }
-  if (s == DF_OK) s = run_batch(k, e, c.batch, n_valid, seq, got, err);
-  c.prefix_hit = true;
-  if (s == DF_OK) s = compare(k, &c, got, err);
+  df_error why = {0};
+  uint32_t told = 0;
+  for (uint32_t i = 0; i < c.batch && s == DF_OK; i++) s = df_kv_seq_init(&seq[i], e->pages.size, e->n_ctx, &why);
+  if (s == DF_OK) s = run_both(k, e, c, seq, &told, &why);
   for (uint32_t i = 0; i < c.batch; i++) df_kv_seq_release(&seq[i], &e->pages);
+  if (is_refusal(s)) return tell_refused(k, &c, told == 1, &why, err);
+  if (s != DF_OK && err) *err = why;
   return s;
 }
 
@@ -218,18 +254,22 @@ static axes axes_of(const checker *k) {
 /* Everything that one engine can run: its batch mixes. */
 static df_status run_engine(checker *k, const axes *a, const pair *pr, df_check_case c, df_error *err) {
   df_engine e;
-  DF_TRY(new_engine(pr, &c, a->batch[a->n_batch - 1], &e, err));
-  df_status s = DF_OK;
+  df_error why = {0};
+  const df_status made = new_engine(pr, &c, a->batch[a->n_batch - 1], &e, &why);
+  df_status s = made == DF_OK || is_refusal(made) ? DF_OK : made;
+  if (s != DF_OK && err) *err = why;
   for (uint32_t b = 0; b < a->n_batch && s == DF_OK; b++) {
     c.batch = a->batch[b];
-    s = run_mix(k, &e, c, err);
+    s = made == DF_OK ? run_mix(k, &e, c, err) : tell_refused(k, &c, false, &why, err);
   }
-  df_engine_release(&e);
+  if (made == DF_OK) df_engine_release(&e);
   return s;
 }
 
-/* Verify on prefill's leaf, on decode's, or on a slot of its own (the leaf that neither phase uses, where there is one). */
-static df_status run_modes(checker *k, const axes *a, const pair *pr, df_check_case c, uint32_t pl, uint32_t dl, df_error *err) {
+/* Verify on prefill's leaf, on decode's, or on a slot of its own (the leaf that neither phase uses, where there is
+ * one). */
+static df_status run_modes(checker *k, const axes *a, const pair *pr, df_check_case c, uint32_t pl, uint32_t dl,
+                           df_error *err) {
   for (uint32_t v = 0; v < 3; v++) {
     c.mode = v == 1 ? "decode" : "prefill";
     uint32_t own = 0;
@@ -296,18 +336,22 @@ static df_status plain_answers(checker *k, df_error *err) {
 static df_status set_up(checker *k, const char *model, const char *draft, df_error *err) {
   const uint32_t cpus = df_cpu_count();
   k->n_tokens = k->p->n_tokens ? k->p->n_tokens : k->p->matrix == DF_CHECK_FULL ? FULL_TOKENS : QUICK_TOKENS;
-  if (k->n_tokens > MAX_TOKENS) return DF_FAIL(err, DF_ERR_ARGUMENT, "a check of %u tokens is outside 1..%d", k->n_tokens, MAX_TOKENS);
+  if (k->n_tokens > MAX_TOKENS)
+    return DF_FAIL(err, DF_ERR_ARGUMENT, "a check of %u tokens is outside 1..%d", k->n_tokens, MAX_TOKENS);
   DF_TRY(open_pair(&k->pairs[k->n_pairs++], model, draft, 1, err));
   if (cpus > 1 || k->p->matrix == DF_CHECK_FULL) DF_TRY(open_pair(&k->pairs[k->n_pairs++], model, draft, 2, err));
   for (uint32_t i = 0; i < N_PROMPTS; i++) {
-    DF_TRY(df_model_tokenize(k->pairs[0].m, k_prompts[i], strlen(k_prompts[i]), false, &k->prompt[i], &k->n_prompt[i], err));
-    if (k->n_prompt[i] == 0 || k->n_prompt[i] + k->n_tokens > CHECK_CTX)
-      return DF_FAIL(err, DF_ERR_UNSUPPORTED, "prompt %u of the check has %zu tokens with this tokenizer", i, k->n_prompt[i]);
+    DF_TRY(df_model_tokenize(k->pairs[0].m, k_prompts[i], strlen(k_prompts[i]), false, &k->prompt[i], &k->n_prompt[i],
+                             err));
+    if (k->n_prompt[i] + k->n_tokens > CHECK_CTX) k->n_prompt[i] = CHECK_CTX - k->n_tokens; /* a tokenizer of bytes */
+    if (k->n_prompt[i] == 0)
+      return DF_FAIL(err, DF_ERR_UNSUPPORTED, "prompt %u of the check has no tokens with this tokenizer", i);
   }
   return plain_answers(k, err);
 }
 
-df_status df_check_run(const char *model, const char *draft, const df_check_params *p, df_check_summary *out, df_error *err) {
+df_status df_check_run(const char *model, const char *draft, const df_check_params *p, df_check_summary *out,
+                       df_error *err) {
   checker *k = df_calloc(1, sizeof *k);
   if (!k) return DF_OOM(err, "the check", sizeof *k);
   k->p = p;

@@ -1,6 +1,6 @@
 /*
- * engine/check.h - proves losslessness on a pair of model and draft: runs prompts under every combination of backends, modes,
- * graphs, overlap, widths, batch mixes, page sizes, prefix hits and threads, and compares with plain decoding.
+ * engine/check.h - proves losslessness on a pair of model and draft: runs prompts under every combination of backends,
+ * modes, graphs, overlap, widths, batch mixes, page sizes, prefix hits and threads, and compares with plain decoding.
  *
  * Ownership: opens and closes its own models. Threads: one caller.
  */
@@ -24,30 +24,33 @@ typedef struct df_check_case {
 typedef struct df_check_outcome {
   df_check_case c;
   bool identical;
-  /* when not */
-  bool logits_only;   /* ids agree, a logits hash does not */
-  uint32_t request;   /* of the batch */
-  uint32_t position;  /* first generated token that differs */
-  int32_t expected, got;          /* -1: the answer ended there */
+  bool refused; /* not run: an engine of these settings is refused, or a pass of it; see reason */
+  char reason[512];
+  /* when it ran and differs */
+  bool logits_only;                     /* ids agree, a logits hash does not */
+  uint32_t request;                     /* of the batch */
+  uint32_t position;                    /* first generated token that differs */
+  int32_t expected, got;                /* -1: the answer ended there */
   char expected_text[48], got_text[48]; /* of those tokens, as far as it fits */
-  float margin;       /* logit of expected minus logit of got, in plain decoding */
+  float margin;                         /* logit of expected minus logit of got, in plain decoding */
 } df_check_outcome;
 
 typedef struct df_check_summary {
-  uint64_t combinations, identical, planned;
+  uint64_t combinations, identical, refused, planned;
   double seconds;
 } df_check_summary;
 
 typedef struct df_check_params {
   df_check_matrix matrix;
-  bool logits;        /* compare hashes of all logits too */
-  uint32_t n_tokens;  /* generated per request; 0 = a default by matrix */
+  bool logits;       /* compare hashes of all logits too */
+  uint32_t n_tokens; /* generated per request; 0 = a default by matrix */
   /* Called after every combination; return false to stop (DF_ERR_CANCELLED). */
   bool (*on_case)(void *user, const df_check_outcome *o, const df_check_summary *so_far);
   void *user;
 } df_check_params;
 
-/* draft may be NULL: then only width 1 is run. DF_OK also when combinations differ: see the summary. */
-df_status df_check_run(const char *model, const char *draft, const df_check_params *p, df_check_summary *out, df_error *err) DF_CHECK;
+/* draft may be NULL: then only width 1 is run. DF_OK also when combinations differ or are refused: see the summary. */
+df_status df_check_run(const char *model, const char *draft, const df_check_params *p, df_check_summary *out,
+                       df_error *err) DF_CHECK;
 
 #endif
