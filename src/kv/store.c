@@ -15,8 +15,9 @@ df_status df_kv_store_init(df_kv_store *s, df_kv_type type, uint32_t n_layers, u
   t.k = df_pages_alloc(t.total_bytes);
   t.v = df_pages_alloc(t.total_bytes);
   if (!t.k || !t.v) {
+    const size_t bytes = t.total_bytes;
     df_kv_store_release(&t);
-    return DF_OOM(err, "the KV cache", 2 * t.total_bytes);
+    return DF_OOM(err, "the KV cache", 2 * bytes);
   }
   *s = t;
   return DF_OK;

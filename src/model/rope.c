@@ -61,8 +61,9 @@ df_status df_rope_init(df_rope *r, const df_config *cfg, const float *factors, u
   t.cos = df_pages_alloc(t.bytes);
   t.sin = df_pages_alloc(t.bytes);
   if (!t.cos || !t.sin) {
+    const size_t bytes = t.bytes;
     df_rope_release(&t);
-    return DF_OOM(err, "rotation tables", 2 * t.bytes);
+    return DF_OOM(err, "rotation tables", 2 * bytes);
   }
   const double scale = df_rope_attention_factor(cfg);
   for (uint32_t i = 0; i < t.half; i++) {

@@ -45,8 +45,9 @@ df_status df_cpu_create(df_pool *pool, const df_kernels *kernels, df_cpu **out, 
   c->memory = df_pages_alloc(c->memory_bytes);
   c->profile = df_pages_alloc(n * sizeof *c->profile);
   if (!c->ctx.scratch || !c->memory || !c->profile) {
+    const size_t bytes = c->memory_bytes;
     df_cpu_free(c);
-    return DF_OOM(err, "worker scratch", c->memory_bytes);
+    return DF_OOM(err, "worker scratch", bytes);
   }
   for (uint32_t i = 0; i < n; i++) {
     df_scratch *s = &c->ctx.scratch[i];
