@@ -39,12 +39,25 @@ static df_status init_batches(df_target *t, df_error *err) {
   return df_mask_buffer_init(&t->mask, p->max_seqs, (size_t)p->max_seqs * DF_TILE_ROWS * p->max_positions, err);
 }
 
+/* A pool that some phase's backend cannot read is refused now, not in the middle of an answer. */
+static df_status check_caps(const df_target *t, df_error *err) {
+  const df_attn_caps c = t->attn->ops->caps(t->attn);
+  if (!(c.page_sizes & t->p.pages->size))
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "attention backend \"%s\" cannot read KV pages of %u tokens (--page-size)",
+                   t->attn->label, t->p.pages->size);
+  if (!(c.kv_types & 1u << t->p.kv))
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "attention backend \"%s\" cannot read an %s KV cache (-ctk, -ctv)",
+                   t->attn->label, t->p.kv == DF_KV_F32 ? "f32" : "f16");
+  return DF_OK;
+}
+
 static df_status init_memory(df_target *t, df_error *err) {
   const df_config *c = &t->m->cfg;
   const df_target_params *p = &t->p;
   const df_workspace_shape ws = {.max_rows = p->max_rows, .max_out = p->max_out, .hidden = c->hidden, .n_heads = c->n_heads,
                                  .n_kv = c->n_kv_heads, .head_dim = c->head_dim, .ffn = c->ffn, .vocab = c->vocab,
                                  .segments = ARGMAX_SEGMENTS};
+  DF_TRY(check_caps(t, err));
   DF_TRY(init_buckets(t, err));
   for (int mode = 0; mode < DF_MODE_COUNT; mode++) {
     df_attn *leaf;

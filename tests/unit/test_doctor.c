@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "engine/doctor.h"
 #include "support/sample_files.h"
+#include "support/stub_attn.h"
 #include "support/tiny_model.h"
 
 typedef struct files {
@@ -212,6 +213,36 @@ static void test_doctor_run__memory_of_all_programs(void **state) {
   assert_int_equal(f->d.problem[0].error.code, DF_ERR_LIMIT);
 }
 
+/* No leaf there is lacks a page size or a KV type; a stub may. */
+static void test_target_init__refuses_a_pool_that_its_backend_cannot_read(void **state) {
+  files *f = *state;
+  df_model *m;
+  df_pages pages;
+  df_target t;
+  df_error err = {0};
+  assert_int_equal(df_model_open(f->target, &f->p.model_params, &m, NULL), DF_OK);
+  assert_int_equal(df_pages_init(&pages, 64, 128, NULL), DF_OK);
+  df_target_params p = {
+      .max_seqs = 1, .max_rows = 16, .max_out = 1, .max_positions = 128, .pages = &pages, .kv = DF_KV_F16};
+  df_attn_caps caps = stub_caps_all();
+  caps.page_sizes = 1 | 16;
+  stub_attn leaf = stub_leaf("small", caps);
+  p.attn = &leaf.base;
+  assert_int_equal(df_target_init(&t, m, &p, &err), DF_ERR_UNSUPPORTED);
+  assert_non_null(strstr(err.msg, "\"small\" cannot read KV pages of 64 tokens (--page-size)"));
+  assert_int_equal(leaf.calls[STUB_FREE], 1);
+  caps.page_sizes = 64;
+  caps.kv_types = 1u << DF_KV_F32;
+  leaf = stub_leaf("wide", caps);
+  assert_int_equal(df_target_init(&t, m, &p, &err), DF_ERR_UNSUPPORTED);
+  assert_non_null(strstr(err.msg, "\"wide\" cannot read an f16 KV cache"));
+  p.kv = DF_KV_F32;
+  assert_int_equal(df_target_init(&t, m, &p, NULL), DF_OK);
+  df_target_release(&t);
+  df_pages_release(&pages);
+  df_model_close(m);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_doctor_run__defaults, setup, teardown),
@@ -220,6 +251,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_doctor_run__collects_all_refusals, setup, teardown),
       cmocka_unit_test_setup_teardown(test_doctor_run__models_that_do_not_fit, setup, teardown),
       cmocka_unit_test_setup_teardown(test_doctor_run__memory_of_all_programs, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_target_init__refuses_a_pool_that_its_backend_cannot_read, setup, teardown),
   };
   return cmocka_run_group_tests_name("doctor", tests, NULL, NULL);
 }
