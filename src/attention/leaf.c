@@ -63,13 +63,16 @@ void df_leaf_free(df_attn *a) {
   df_free(l);
 }
 
-/* Query rows of one chunk: few enough for the scratch, and small enough that every worker gets two chunks.
- * Tiling moves work between workers and never changes a bit. */
-static uint32_t tile_rows(const df_leaf *l, uint32_t rows, uint32_t seqs) {
+uint32_t df_leaf_max_tile(const df_leaf *l) {
   const uint32_t group = l->shape.n_heads / l->shape.n_kv;
-  uint32_t t = DF_MIN((uint32_t)DF_TILE_ROWS, (uint32_t)DF_ATTN_MAX_QUERIES / group);
-  const uint32_t want = 2 * l->shape.n_workers;
-  while (t > 4 && seqs * l->shape.n_kv * ((rows + t - 1) / t) < want) t /= 2;
+  return DF_MIN((uint32_t)DF_TILE_ROWS, (uint32_t)DF_ATTN_MAX_QUERIES / group);
+}
+
+/* Query rows of one chunk: as many as the scratch holds, so that K and V are read once for all rows of a verify; fewer only
+ * where workers would have nothing to do. Tiling moves work between workers and never changes a bit. */
+static uint32_t tile_rows(const df_leaf *l, uint32_t rows, uint32_t seqs) {
+  uint32_t t = df_leaf_max_tile(l);
+  while (t > 4 && seqs * l->shape.n_kv * ((rows + t - 1) / t) < l->shape.n_workers) t /= 2;
   return t;
 }
 

@@ -25,6 +25,8 @@ df_attn *df_leaf_half(df_attn *a, uint32_t i);
 df_status df_leaf_commit(df_attn *a, const df_batch *batch, const uint32_t *lens, uint32_t n_seqs, df_error *err) DF_CHECK;
 void df_leaf_free(df_attn *a);
 
+/* Most query rows of one chunk. */
+uint32_t df_leaf_max_tile(const df_leaf *l);
 /* Fills the op fields common to all leaves, and the row tiling for a program. */
 void df_leaf_op(const df_leaf *l, const df_attn_pass *pass, const df_attn_layer *layer, df_op_attn *op);
 

@@ -42,6 +42,10 @@ static df_status splitkv_emit(df_attn *a, const df_attn_pass *pass, const df_att
                    df_mask_layout_name(pass->mask_layout));
   df_op_attn op;
   df_leaf_op(l, pass, layer, &op);
+  /* Workers share the KV range, so one tile may take all rows that fit: K and V are read once. */
+  const uint32_t rows = op.tile_rows * op.n_tiles;
+  op.tile_rows = df_leaf_max_tile(l);
+  op.n_tiles = (rows + op.tile_rows - 1) / op.tile_rows;
   if (op.n_tiles * op.tile_rows > DF_MIN(l->max_rows, (uint32_t)MAX_ROWS) + DF_TILE_ROWS)
     return DF_FAIL(err, DF_ERR_LIMIT, "attention backend \"%s\" runs at most %u rows of a sequence in one pass", a->label,
                    DF_MIN(l->max_rows, (uint32_t)MAX_ROWS));
@@ -50,6 +54,7 @@ static df_status splitkv_emit(df_attn *a, const df_attn_pass *pass, const df_att
   const uint32_t tiles = df_program_max_seqs(pass->program) * op.n_kv * op.n_tiles;
   op.n_split = (4 * l->shape.n_workers + tiles - 1) / tiles;
   DF_TRY(df_emit_attn(pass->program, DF_OP_ATTN_SPLIT, &op, err));
+  op.n_split = DF_MIN(op.tile_rows, (2 * l->shape.n_workers + tiles - 1) / tiles); /* of a tile's rows */
   return df_emit_attn(pass->program, DF_OP_ATTN_MERGE, &op, err);
 }
 

@@ -60,46 +60,81 @@ static inline void cpu_relax(void) {
 #endif
 }
 
-/* Takes the next chunk of a step, or returns n when none is left or the step belongs to another epoch.
- * Compare-and-swap, not fetch-add: a helper that slept through the end of its walk must not take a chunk
- * of the next one before that step may start. */
-static uint32_t claim(df_step *s, uint32_t epoch, uint32_t n) {
-  uint64_t v = atomic_load_explicit(&s->claim, memory_order_relaxed);
+enum { NONE = 0xFFFFFFFF };
+
+/* The count of our epoch in v: 0 when v is of an older one. *newer tells that the walk of our epoch is over. */
+static inline uint32_t count_of(uint64_t v, uint32_t epoch, bool *newer) {
+  const int32_t age = (int32_t)((uint32_t)(v >> 32) - epoch);
+  *newer = age > 0;
+  return age == 0 ? (uint32_t)v : 0;
+}
+
+/* Takes the next chunk of range q, or returns NONE. Compare-and-swap, not fetch-add: a helper that slept through the end of
+ * its walk must not take a chunk of the next one before that step may start. */
+static uint32_t claim(df_step *s, uint32_t q, uint32_t n_queues, uint32_t epoch, uint32_t n) {
+  const uint32_t lo = (uint32_t)((uint64_t)n * q / n_queues), hi = (uint32_t)((uint64_t)n * (q + 1) / n_queues);
+  uint64_t v = atomic_load_explicit(&s->claimed[q].v, memory_order_relaxed);
   for (;;) {
-    if ((uint32_t)(v >> 32) != epoch || (uint32_t)v >= n) return n;
-    if (atomic_compare_exchange_weak_explicit(&s->claim, &v, v + 1, memory_order_acq_rel, memory_order_relaxed))
-      return (uint32_t)v;
+    bool newer;
+    const uint32_t taken = count_of(v, epoch, &newer);
+    if (newer || lo + taken >= hi) return NONE;
+    const uint64_t next = (uint64_t)epoch << 32 | (taken + 1);
+    if (atomic_compare_exchange_weak_explicit(&s->claimed[q].v, &v, next, memory_order_acq_rel, memory_order_relaxed))
+      return lo + taken;
   }
 }
 
-/* Waits until all chunks of the step are done; false when the step has moved to another epoch. */
+static inline _Atomic uint32_t *low_word(df_epoch_count *c) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  return (_Atomic uint32_t *)(void *)&c->v;
+#else
+  return (_Atomic uint32_t *)(void *)&c->v + 1;
+#endif
+}
+
+/* Counts one finished chunk and wakes who sleeps when it was the last. The order of "done" and "sleepers" is sequentially
+ * consistent on both sides, so no wake-up is lost. */
+static void finish(df_pool *p, df_step *s, uint32_t epoch, uint32_t n) {
+  uint64_t v = atomic_load(&s->done.v), next;
+  do {
+    bool newer;
+    next = (uint64_t)epoch << 32 | (count_of(v, epoch, &newer) + 1);
+  } while (!atomic_compare_exchange_weak(&s->done.v, &v, next));
+  if ((uint32_t)next == n && atomic_load(&p->sleepers)) futex_wake_all(low_word(&s->done));
+}
+
+/* Waits until all chunks of the step are done; false when the step has moved to a newer epoch. */
 static bool wait_done(df_pool *p, df_step *s, uint32_t epoch, uint32_t n) {
   for (int round = 0;; round++) {
+    bool newer;
     for (int i = 0; i < SPIN_PAUSES; i++) {
-      if (atomic_load_explicit(&s->done, memory_order_acquire) >= n) return true;
+      const uint32_t d = count_of(atomic_load_explicit(&s->done.v, memory_order_acquire), epoch, &newer);
+      if (d >= n) return true;
+      if (newer) return false;
       cpu_relax();
     }
-    if ((uint32_t)(atomic_load_explicit(&s->claim, memory_order_relaxed) >> 32) != epoch) return false;
     if (round < SPIN_ROUNDS) continue;
     /* The thread that holds the chunk is not running: give it this core. */
     atomic_fetch_add(&p->sleepers, 1);
-    uint32_t d = atomic_load(&s->done);
-    if (d < n && (uint32_t)(atomic_load(&s->claim) >> 32) == epoch) futex_wait(&s->done, d);
+    const uint64_t v = atomic_load(&s->done.v);
+    if (count_of(v, epoch, &newer) < n && !newer) futex_wait(low_word(&s->done), (uint32_t)v);
     atomic_fetch_sub(&p->sleepers, 1);
   }
 }
 
 static void walk_steps(df_pool *p, const walk *w, uint32_t worker) {
+  const uint32_t n_queues = p->n_threads < DF_POOL_QUEUES ? p->n_threads : DF_POOL_QUEUES;
   for (uint32_t i = 0; i < w->n_steps; i++) {
     df_step *s = &w->steps[i];
     const uint32_t n = w->n_chunks[i];
     if (n == 0) continue;
-    uint32_t c;
-    while ((c = claim(s, w->epoch, n)) < n) {
-      w->fn(w->arg, i, c, worker);
-      /* Order of "done" and "sleepers" is sequentially consistent on both sides: no lost wake-up. */
-      uint32_t d = atomic_fetch_add(&s->done, 1) + 1;
-      if (d == n && atomic_load(&p->sleepers)) futex_wake_all(&s->done);
+    for (uint32_t k = 0; k < n_queues; k++) { /* the own range first */
+      const uint32_t q = (worker + k) % n_queues;
+      uint32_t c;
+      while ((c = claim(s, q, n_queues, w->epoch, n)) != NONE) {
+        w->fn(w->arg, i, c, worker);
+        finish(p, s, w->epoch, n);
+      }
     }
     if (!wait_done(p, s, w->epoch, n)) return;
   }
@@ -201,10 +236,6 @@ void df_pool_walk(df_pool *p, df_step *steps, uint32_t n_steps, const uint32_t *
   /* The epoch is the odd generation under which the walk is published: unique until it wraps after two
    * thousand million walks, far longer than a helper can sleep inside one. */
   const uint32_t epoch = atomic_load_explicit(&p->generation, memory_order_relaxed) + 1;
-  for (uint32_t i = 0; i < n_steps; i++) {
-    atomic_store_explicit(&steps[i].done, 0, memory_order_relaxed);
-    atomic_store_explicit(&steps[i].claim, (uint64_t)epoch << 32, memory_order_relaxed);
-  }
   atomic_store(&p->steps, steps);
   atomic_store(&p->n_chunks, n_chunks);
   atomic_store(&p->fn, fn);
@@ -229,7 +260,7 @@ static void for_chunk(void *arg, uint32_t step, uint32_t chunk, uint32_t worker)
 }
 
 void df_pool_for(df_pool *p, uint32_t n, void (*fn)(void *, uint32_t, uint32_t), void *arg) {
-  df_step step;
+  df_step step = {0};
   for_arg f = {fn, arg};
   df_pool_walk(p, &step, 1, &n, for_chunk, &f);
   df_pool_quiesce(p);

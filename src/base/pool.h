@@ -3,7 +3,10 @@
  *
  * The caller always takes part and never waits for a thread that has not claimed work: when another process
  * holds a core, the caller does the work itself instead of waiting at a barrier. Work is handed out by
- * df_step counters that carry an epoch, so a late thread cannot touch a newer run.
+ * df_step counters that carry an epoch, so a late thread cannot touch a newer run, and no run has to reset them.
+ *
+ * The chunks of a step are dealt out as one contiguous range per thread; a thread that is through with its own range
+ * takes from the others'. So neighbouring chunks, which read neighbouring memory, stay on one core.
  *
  * Threads: one caller at a time per pool. Callbacks run on several threads at once.
  */
@@ -18,10 +21,17 @@
 
 typedef struct df_pool df_pool;
 
-/* Claim state of one step (one op of a program): own cache line, since all threads write it. */
+enum { DF_POOL_QUEUES = 4 }; /* ranges of a step; more threads share them */
+
+/* A counter of one epoch on a cache line of its own: epoch << 32 | count. An older epoch counts as 0. */
+typedef struct df_epoch_count {
+  _Alignas(64) _Atomic uint64_t v;
+} df_epoch_count;
+
+/* Claim state of one step (one op of a program). Zero-initialised once, used with one pool only, never reset. */
 typedef struct df_step {
-  _Alignas(64) _Atomic uint64_t claim; /* epoch << 32 | next chunk */
-  _Atomic uint32_t done;               /* finished chunks of the current epoch */
+  df_epoch_count claimed[DF_POOL_QUEUES]; /* chunks taken of each range */
+  df_epoch_count done;                    /* finished chunks of the step */
 } df_step;
 
 /* n_threads counts the caller; 1 starts no thread. Range 1..256. */

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 
-enum { MAX_OPS = 4096, ARENA_BYTES = 4 << 20, CHUNK_BYTES = 96 << 10 };
+enum { MAX_OPS = 4096, ARENA_BYTES = 4 << 20, CHUNK_BYTES = 64 << 10 };
 
 struct df_program {
   uint32_t max_rows, max_seqs, n_workers;
@@ -105,7 +105,7 @@ df_status df_emit_quantize(df_program *p, const df_op_quantize *a, df_error *err
 /* Chunks small enough to balance the workers, large enough that claiming one costs nothing. */
 static uint32_t strips_per_chunk(const df_program *p, uint32_t strips, size_t strip_bytes) {
   uint32_t by_bytes = (uint32_t)(CHUNK_BYTES / (strip_bytes ? strip_bytes : 1));
-  uint32_t by_balance = strips / (p->n_workers * 4);
+  uint32_t by_balance = strips / (p->n_workers * 8);
   uint32_t n = DF_MIN(by_bytes, by_balance);
   return n ? n : 1;
 }
@@ -152,7 +152,7 @@ df_status df_emit_attn(df_program *p, df_op_kind kind, const df_op_attn *a, df_e
     case DF_OP_ATTN_NAIVE: n = p->max_rows; break;
     case DF_OP_ATTN_TILE: n = p->max_seqs * a->n_kv * a->n_tiles; break;
     case DF_OP_ATTN_SPLIT: n = p->max_seqs * a->n_kv * a->n_tiles * a->n_split; break;
-    case DF_OP_ATTN_MERGE: n = p->max_seqs * a->n_kv * a->n_tiles; break;
+    case DF_OP_ATTN_MERGE: n = p->max_seqs * a->n_kv * a->n_tiles * a->n_split; break;
     default: return DF_FAIL(err, DF_ERR_INTERNAL, "op %d is no attention op", (int)kind);
   }
   return push(p, kind, a, sizeof *a, n, err);

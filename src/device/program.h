@@ -148,7 +148,7 @@ typedef struct df_op_attn {
   uint32_t seq0;         /* sequence of the whole batch that the batch's first one is (halves) */
   uint32_t tile_rows;         /* query rows of one chunk (TILE, SPLIT, MERGE) */
   uint32_t n_tiles;           /* per sequence */
-  uint32_t n_split;           /* SPLIT: shares of the KV range */
+  uint32_t n_split;           /* SPLIT: shares of the KV range; MERGE: shares of a tile's rows */
   uint32_t max_chunks;        /* SPLIT, MERGE: KV chunks the part buffer has room for */
   float *parts;               /* SPLIT, MERGE: [seq][kv head][tile][kv chunk][query][16 + head_dim] */
 } df_op_attn;

@@ -72,6 +72,7 @@ static void random_walks(unsigned n_threads, uint32_t walks, uint32_t max_steps)
   assert_int_equal(df_pool_threads(p), n_threads);
   ledger *l = malloc(sizeof *l);
   df_step *steps = aligned_alloc(64, MAX_STEPS * sizeof *steps);
+  memset(steps, 0, MAX_STEPS * sizeof *steps); /* once, never between walks */
   uint32_t n_chunks[MAX_STEPS];
   for (uint32_t w = 0; w < walks; w++) {
     df_pool_quiesce(p); /* n_chunks and the ledger are rewritten */
@@ -131,7 +132,7 @@ static void add_value(void *arg, uint32_t step, uint32_t chunk, uint32_t worker)
 static void test_pool_walk__late_helpers_never_touch_a_newer_walk(void **state) {
   (void)state;
   df_pool *p;
-  df_step steps[LATE_STEPS];
+  df_step steps[LATE_STEPS] = {0};
   static late l;
   uint64_t per_walk = 0;
   for (uint32_t i = 0; i < LATE_STEPS; i++)
@@ -198,7 +199,7 @@ static void one_helper_sleeps(void *arg, uint32_t step, uint32_t chunk, uint32_t
 static void test_pool_walk__a_stalled_helper_does_not_hold_unclaimed_work(void **state) {
   (void)state;
   df_pool *p;
-  df_step step;
+  df_step step = {0};
   const uint32_t n = STALL_CHUNKS;
   assert_int_equal(df_pool_create(2, &p, NULL), DF_OK);
   stall s = {0};
@@ -231,7 +232,7 @@ static void test_pool_walk__busy_competitors_do_not_stall_it(void **state) {
   atomic_store(&g_stop_burning, false);
   for (int i = 0; i < BURNERS; i++) assert_int_equal(pthread_create(&t[i], NULL, burn, &cells[i]), 0);
   df_pool *p;
-  df_step steps[STEPS];
+  df_step steps[STEPS] = {0};
   uint32_t n_chunks[STEPS];
   for (int i = 0; i < STEPS; i++) n_chunks[i] = 4;
   assert_int_equal(df_pool_create(4, &p, NULL), DF_OK);
@@ -272,7 +273,7 @@ static void test_pool_free__works_while_helpers_are_awake_or_asleep(void **state
     assert_int_equal(df_pool_create(1 + rnd_below(6), &p, NULL), DF_OK);
     if (i % 3 == 1) sleep_ms(1);
     _Atomic uint32_t done = 0;
-    df_step step;
+    df_step step = {0};
     const uint32_t n = 5;
     if (i % 3 != 2) df_pool_walk(p, &step, 1, &n, small_work, &done);
     df_pool_free(p); /* joins, so step and n may go */

@@ -178,14 +178,19 @@ void df_run_attn_merge(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, 
   (void)worker;
   const df_op_attn *a = args;
   attn_tile t;
-  if (!tile_init(a, chunk, &t)) return;
+  if (!tile_init(a, chunk / a->n_split, &t)) return;
   const size_t stride = DF_ATTN_PART + a->head_dim;
+  /* This chunk's share of the tile's rows; the parts of a tile lie query by query. */
+  const uint32_t share = chunk % a->n_split, rows = t.r1 - t.r0, base = t.r0;
+  t.r0 = base + rows * share / a->n_split;
+  t.r1 = base + rows * (share + 1) / a->n_split;
+  const uint32_t q0 = (t.r0 - base) * t.group, q1 = (t.r1 - base) * t.group;
   float *into = split_parts(a, &t, t.c0, stride);
   for (uint32_t c = t.c0 + 1; c < t.c1; c++) {
     const float *part = split_parts(a, &t, c, stride);
-    for (uint32_t i = 0; i < t.n_q; i++) ctx->k->attn_merge(into + i * stride, part + i * stride, a->head_dim);
+    for (uint32_t i = q0; i < q1; i++) ctx->k->attn_merge(into + i * stride, part + i * stride, a->head_dim);
   }
-  finish_tile(ctx, a, &t, into, stride);
+  finish_tile(ctx, a, &t, into + q0 * stride, stride);
 }
 
 /* Bits of the positions of one chunk that row r may see, asked position by position. */
