@@ -84,6 +84,20 @@ static void locate_blocks(const df_op_attn *a, const attn_tile *t, uint32_t chun
   }
 }
 
+/* Asks for the blocks of a chunk that is next: its pages lie anywhere, so the hardware cannot foresee them. */
+static void fetch_ahead(const df_op_attn *a, const attn_tile *t, uint32_t chunk) {
+  const void *k[4], *v[4];
+  const uint32_t len = a->batch->kv_len[t->b];
+  if (a->kv.token_major) return;
+  locate_blocks(a, t, chunk, k, v);
+  for (uint32_t i = 0; i < 4 && chunk * DF_KV_CHUNK + i * DF_KV_PAGE < len; i++) {
+    for (size_t at = 0; at < a->kv.head_bytes; at += 64) {
+      __builtin_prefetch((const char *)k[i] + at, 0, 2);
+      __builtin_prefetch((const char *)v[i] + at, 0, 2);
+    }
+  }
+}
+
 /* Page size 1: the chunk's slots lie anywhere, so they are gathered into blocks of the shape the kernel reads. */
 static void gather_blocks(const df_op_attn *a, const attn_tile *t, uint32_t chunk, uint8_t *mem, const void **k, const void **v) {
   const uint32_t *table = a->batch->page_table + (size_t)t->b * a->batch->max_pages;
@@ -149,8 +163,10 @@ void df_run_attn_tile(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, u
   const size_t stride = DF_ATTN_PART + a->head_dim;
   float *into = ctx->scratch[worker].parts;
   float *next = into + DF_ATTN_MAX_QUERIES * stride;
+  if (t.c0 + 1 < t.c1) fetch_ahead(a, &t, t.c0 + 1);
   run_kv_chunk(ctx, a, &t, t.c0, into, stride, worker);
   for (uint32_t c = t.c0 + 1; c < t.c1; c++) {
+    if (c + 1 < t.c1) fetch_ahead(a, &t, c + 1);
     run_kv_chunk(ctx, a, &t, c, next, stride, worker);
     for (uint32_t i = 0; i < t.n_q; i++) ctx->k->attn_merge(into + i * stride, next + i * stride, a->head_dim);
   }
@@ -171,7 +187,10 @@ void df_run_attn_split(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, 
   const size_t stride = DF_ATTN_PART + a->head_dim;
   const uint32_t share = chunk % a->n_split, n = t.c1 - t.c0;
   const uint32_t first = t.c0 + n * share / a->n_split, last = t.c0 + n * (share + 1) / a->n_split;
-  for (uint32_t c = first; c < last; c++) run_kv_chunk(ctx, a, &t, c, split_parts(a, &t, c, stride), stride, worker);
+  for (uint32_t c = first; c < last; c++) {
+    if (c + 1 < last) fetch_ahead(a, &t, c + 1);
+    run_kv_chunk(ctx, a, &t, c, split_parts(a, &t, c, stride), stride, worker);
+  }
 }
 
 void df_run_attn_merge(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
