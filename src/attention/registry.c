@@ -48,7 +48,7 @@ df_status df_attn_find(const char *name, const df_attn_entry **out, bool *is_ali
   const char *wanted = alias < 0 ? name : k_aliases[alias].name;
   *is_alias = alias >= 0;
   for (size_t i = 0; i < DF_COUNT_OF(k_leaves); i++) {
-    if (strcmp(wanted, k_leaves[i].name) == 0) {
+    if (strcmp(wanted, k_leaves[i].name) == 0) { /* a name the user gave. checksrc: allow backend-name */
       *out = &k_leaves[i];
       return DF_OK;
     }
