@@ -68,11 +68,19 @@ uint32_t df_leaf_max_tile(const df_leaf *l) {
   return DF_MIN((uint32_t)DF_TILE_ROWS, (uint32_t)DF_ATTN_MAX_QUERIES / group);
 }
 
-/* Query rows of one chunk: as many as the scratch holds, so that K and V are read once for all rows of a verify; fewer only
- * where workers would have nothing to do. Tiling moves work between workers and never changes a bit. */
+enum { MIN_TILE = 8 }; /* smaller tiles even work out less than they cost in reading K and V again */
+
+/* Query rows of one chunk: as many as the scratch holds, so that K and V are read once for all rows of a verify; fewer where
+ * the chunks would not come out even among the workers (neighbouring chunks share K and V in one worker's cache). Tiling moves
+ * work between workers and never changes a bit. */
 static uint32_t tile_rows(const df_leaf *l, uint32_t rows, uint32_t seqs) {
+  const uint32_t workers = l->shape.n_workers;
   uint32_t t = df_leaf_max_tile(l);
-  while (t > 4 && seqs * l->shape.n_kv * ((rows + t - 1) / t) < l->shape.n_workers) t /= 2;
+  while (t > 2) {
+    const uint32_t chunks = seqs * l->shape.n_kv * ((rows + t - 1) / t);
+    if (chunks >= workers && (chunks % workers == 0 || chunks >= 4 * workers || t <= MIN_TILE)) break;
+    t /= 2;
+  }
   return t;
 }
 
