@@ -9,6 +9,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "spec/step.h"
 #include "support/sample_files.h"
 
 static void must(df_status s, const df_error *err) {
@@ -25,6 +26,17 @@ df_model *tiny_open(const tiny_spec *s, uint32_t threads) {
   must(df_model_open(test_dir_path(dir, "m.gguf"), &p, &m, &err), &err);
   test_dir_remove(dir); /* the file stays mapped */
   return m;
+}
+
+df_draft *tiny_open_draft(const tiny_spec *s, df_model *m) {
+  df_error err = {0};
+  df_draft *d = NULL;
+  const tiny_draft_spec ds = tiny_draft_default(s);
+  char *dir = test_dir_create();
+  tiny_draft_write(&ds, test_dir_path(dir, "d.gguf"));
+  must(df_draft_open(test_dir_path(dir, "d.gguf"), m, NULL, &d, &err), &err);
+  test_dir_remove(dir);
+  return d;
 }
 
 df_attn_shape tiny_shape(const df_model *m) {
@@ -139,4 +151,54 @@ void tiny_assert_rows(const tiny_target *x, const float *table, const tiny_item 
         fail_msg("%s: sequence %u of %u (text %u), row %u of %u, position %u has other logits", what, i, n,
                  items[i].seq, j, items[i].n, items[i].first + j);
     }
+}
+
+/* ---- a step loop ---------------------------------------------------------------------------------------- */
+
+static df_status pick_best(void *ctx, uint32_t row, uint32_t out_row, int32_t *id, df_error *err) {
+  (void)row, (void)err;
+  *id = df_workspace_best(ctx, out_row);
+  return DF_OK;
+}
+
+static int32_t first_token(tiny_target *x, const df_stepper *st, uint32_t seq, uint32_t prompt) {
+  df_error err = {0};
+  int32_t ids[TINY_LEN];
+  for (uint32_t p = 0; p < prompt; p++) ids[p] = tiny_id(seq, p);
+  df_prefill_item it = {&x->seq[seq], ids, prompt, 0, true, 0};
+  must(df_spec_prefill(st, &it, 1, &err), &err);
+  return df_workspace_best(&x->t.ws, it.out_row);
+}
+
+uint32_t tiny_generate(tiny_target *x, df_drafter *d, uint32_t prompt, uint32_t n_new, uint32_t width, int32_t *text) {
+  df_error err = {0};
+  uint32_t count[TINY_SEQS], accepted = 0, done = 0;
+  const df_stepper st = {&x->t, d, &x->pages};
+  assert_true(prompt + n_new + 16 <= TINY_LEN);
+  for (uint32_t s = 0; s < TINY_SEQS; s++) {
+    text[s * TINY_LEN] = first_token(x, &st, s, prompt);
+    count[s] = 1;
+  }
+  while (done < TINY_SEQS) {
+    df_step_item items[TINY_SEQS];
+    uint32_t who[TINY_SEQS], n = 0;
+    df_step_times times;
+    for (uint32_t s = 0; s < TINY_SEQS; s++) {
+      if (count[s] >= n_new) continue;
+      const int32_t anchor = text[s * TINY_LEN + count[s] - 1];
+      who[n] = s;
+      items[n++] = (df_step_item){
+          .seq = &x->seq[s], .n = prompt + count[s] - 1, .anchor = anchor, .pick = pick_best, .pick_ctx = &x->t.ws};
+    }
+    must(df_spec_step(&st, items, n, width, false, &times, &err), &err);
+    for (uint32_t i = 0; i < n; i++) {
+      int32_t *to = text + who[i] * TINY_LEN + count[who[i]];
+      memcpy(to, items[i].drafted, items[i].accepted * sizeof *to);
+      to[items[i].accepted] = items[i].next;
+      count[who[i]] += items[i].accepted + 1;
+      accepted += items[i].accepted;
+      done += count[who[i]] >= n_new;
+    }
+  }
+  return accepted;
 }

@@ -7,7 +7,7 @@
 #ifndef DF_TEST_SUPPORT_TINY_TARGET_H
 #define DF_TEST_SUPPORT_TINY_TARGET_H
 
-#include "model/target.h"
+#include "draft/drafter.h"
 #include "support/tiny_model.h"
 
 enum { TINY_SEQS = 5, TINY_LEN = 160, TINY_ROWS = 160 };
@@ -37,6 +37,8 @@ typedef struct tiny_item {
 } tiny_item;
 
 df_model *tiny_open(const tiny_spec *s, uint32_t threads);
+/* The default draft for a target made from s. */
+df_draft *tiny_open_draft(const tiny_spec *s, df_model *m);
 df_attn_shape tiny_shape(const df_model *m);
 /* flash, splitkv or naive. */
 df_attn *tiny_leaf(const df_model *m, const char *name);
@@ -67,5 +69,10 @@ float *tiny_table(df_model *m, df_kv_type kv, uint32_t len);
 size_t tiny_table_bytes(const df_model *m);
 /* The last pass's rows are the table's, bit for bit. */
 void tiny_assert_rows(const tiny_target *x, const float *table, const tiny_item *items, uint32_t n, const char *what);
+
+/* Greedy text of all sequences, stepping together with `width` rows each, behind `prompt` tokens of each text: text[s *
+ * TINY_LEN + i], i < n_new (a step may write up to 16 more). d may be NULL with width 1. Returns how many drafts were
+ * accepted. */
+uint32_t tiny_generate(tiny_target *x, df_drafter *d, uint32_t prompt, uint32_t n_new, uint32_t width, int32_t *text);
 
 #endif

@@ -16,9 +16,6 @@
 #include "attention/verify_mask.h"
 #include "base/mem.h"
 #include "base/size.h"
-#include "draft/drafter.h"
-#include "spec/step.h"
-#include "support/sample_files.h"
 #include "support/stub_attn.h"
 #include "support/tiny_target.h"
 
@@ -365,12 +362,8 @@ static void test_target__wrong_nesting(void **state) {
 /* 15: whatever the target's verify is captured with, the draft's programs carry none. */
 static void test_drafter__never_carries_a_mask(void **state) {
   const fixture *f = *state;
-  char *dir = test_dir_create();
   df_error err = {0};
-  df_draft *d = NULL;
-  const tiny_draft_spec ds = tiny_draft_default(&f->spec);
-  tiny_draft_write(&ds, test_dir_path(dir, "d.gguf"));
-  must(df_draft_open(test_dir_path(dir, "d.gguf"), f->m, NULL, &d, &err), &err);
+  df_draft *d = tiny_open_draft(&f->spec, f->m);
   for (int layout = 0; layout < LAYOUTS; layout++) {
     tiny_target x;
     df_drafter r;
@@ -395,7 +388,6 @@ static void test_drafter__never_carries_a_mask(void **state) {
     tiny_target_release(&x);
   }
   df_draft_close(d);
-  test_dir_remove(dir);
 }
 
 /* ---- fault switches ------------------------------------------------------------------------------------- */

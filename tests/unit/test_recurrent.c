@@ -14,12 +14,10 @@
 #include "attention/tbo.h"
 #include "base/mem.h"
 #include "base/size.h"
-#include "spec/step.h"
 #include "support/kernel_data.h"
-#include "support/sample_files.h"
 #include "support/tiny_target.h"
 
-enum { LAYERS = 4, N_LINEAR = 2, LEN = 96, SEED = 11 };
+enum { LAYERS = 4, N_LINEAR = 2, LEN = 96, SEED = 11, NEW = 40, PROMPT = 12 };
 
 static const bool k_is_linear[LAYERS] = {false, true, false, true};
 static const uint32_t k_index[LAYERS] = {0, 0, 0, 1};
@@ -348,66 +346,15 @@ static void test_position_0__starts_from_zero(void **state) {
 
 /* ---- a step loop with a draft --------------------------------------------------------------------------- */
 
-static df_status pick_best(void *ctx, uint32_t row, uint32_t out_row, int32_t *id, df_error *err) {
-  (void)row, (void)err;
-  *id = df_workspace_best(ctx, out_row);
-  return DF_OK;
-}
-
-enum { NEW = 40, PROMPT = 12 };
-
-/* Greedy text of all sequences together; returns the sum of accepted drafts. */
-static uint32_t generate(rig *r, df_drafter *d, uint32_t width, int32_t text[TINY_SEQS][NEW + 16]) {
-  df_error err = {0};
-  uint32_t count[TINY_SEQS], accepted = 0, done = 0;
-  const df_stepper st = {&r->x.t, d, &r->x.pages};
-  for (uint32_t s = 0; s < TINY_SEQS; s++) {
-    int32_t ids[PROMPT];
-    for (uint32_t p = 0; p < PROMPT; p++) ids[p] = tiny_id(s, p);
-    df_prefill_item it = {&r->x.seq[s], ids, PROMPT, 0, true, 0};
-    must(df_spec_prefill(&st, &it, 1, &err), &err);
-    text[s][0] = df_workspace_best(&r->x.t.ws, it.out_row);
-    count[s] = 1;
-  }
-  while (done < TINY_SEQS) {
-    df_step_item items[TINY_SEQS];
-    uint32_t who[TINY_SEQS], n = 0;
-    df_step_times times;
-    for (uint32_t s = 0; s < TINY_SEQS; s++) {
-      if (count[s] >= NEW) continue;
-      who[n] = s;
-      items[n++] = (df_step_item){.seq = &r->x.seq[s],
-                                  .n = PROMPT + count[s] - 1,
-                                  .anchor = text[s][count[s] - 1],
-                                  .pick = pick_best,
-                                  .pick_ctx = &r->x.t.ws};
-    }
-    must(df_spec_step(&st, items, n, width, false, &times, &err), &err);
-    for (uint32_t i = 0; i < n; i++) {
-      int32_t *to = text[who[i]] + count[who[i]];
-      memcpy(to, items[i].drafted, items[i].accepted * sizeof *to);
-      to[items[i].accepted] = items[i].next;
-      count[who[i]] += items[i].accepted + 1;
-      accepted += items[i].accepted;
-      done += count[who[i]] >= NEW;
-    }
-  }
-  return accepted;
-}
-
 /* The text with a draft is the text without, on every stack; the draft is right sometimes and wrong sometimes. */
 static void test_steps__text_is_that_of_decoding(void **state) {
   const fixture *f = *state;
-  char *dir = test_dir_create();
   df_error err = {0};
-  df_draft *d = NULL;
-  const tiny_draft_spec ds = tiny_draft_default(&f->spec);
-  tiny_draft_write(&ds, test_dir_path(dir, "d.gguf"));
-  must(df_draft_open(test_dir_path(dir, "d.gguf"), f->m, NULL, &d, &err), &err);
-  static int32_t want[TINY_SEQS][NEW + 16], got[TINY_SEQS][NEW + 16];
+  df_draft *d = tiny_open_draft(&f->spec, f->m);
+  static int32_t want[TINY_SEQS * TINY_LEN], got[TINY_SEQS * TINY_LEN];
   rig r;
   rig_init(&r, f->m, STACK_NAIVE, (tiny_options){0});
-  assert_int_equal(generate(&r, NULL, 1, want), 0);
+  assert_int_equal(tiny_generate(&r.x, NULL, PROMPT, NEW, 1, want), 0);
   rig_release(&r);
   static const uint32_t k_widths[] = {2, 5, 16};
   for (int kind = STACK_FLASH; kind < STACKS; kind++)
@@ -416,16 +363,15 @@ static void test_steps__text_is_that_of_decoding(void **state) {
       rig_init(&r, f->m, (stack_kind)kind,
                (tiny_options){.taps = d->cfg.taps, .n_taps = d->cfg.n_taps, .eager = i == 1});
       must(df_drafter_init(&dr, d, &r.x.t, 16, i != 1, &err), &err);
-      const uint32_t accepted = generate(&r, &dr, k_widths[i], got);
+      const uint32_t accepted = tiny_generate(&r.x, &dr, PROMPT, NEW, k_widths[i], got);
       for (uint32_t s = 0; s < TINY_SEQS; s++)
-        if (memcmp(want[s], got[s], NEW * sizeof **want) != 0)
+        if (memcmp(want + s * TINY_LEN, got + s * TINY_LEN, NEW * sizeof *want) != 0)
           fail_msg("stack %d, width %u: sequence %u has another text", kind, k_widths[i], s);
       assert_true(accepted > 0 && accepted < TINY_SEQS * (NEW - 1));
       df_drafter_release(&dr);
       rig_release(&r);
     }
   df_draft_close(d);
-  test_dir_remove(dir);
 }
 
 /* ---- the recurrence ------------------------------------------------------------------------------------- */
