@@ -15,9 +15,10 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "support/kernel_data.h"
+#include "support/test_models.h"
 #include "support/tiny_target.h"
 
-enum { LAYERS = 4, N_LINEAR = 2, LEN = 96, SEED = 11, NEW = 40, PROMPT = 12 };
+enum { LAYERS = 4, N_LINEAR = 2, LEN = 96, SEED = 11, NEW = 32, PROMPT = 12, AT = 7 };
 
 static const bool k_is_linear[LAYERS] = {false, true, false, true};
 static const uint32_t k_index[LAYERS] = {0, 0, 0, 1};
@@ -167,9 +168,9 @@ static void run_checked(const fixture *f, rig *r, df_mode mode, const tiny_item 
  */
 static void test_prefill__any_pieces(void **state) {
   const fixture *f = *state;
-  static const uint32_t k_sizes[] = {LEN, 1, 3, 7, 13, 29, 64};
+  static const uint32_t k_sizes[] = {LEN, 1, 3, 7, 13, 29, 64, 5, 11};
   for (int kind = 0; kind < STACKS; kind++)
-    for (size_t i = 0; i < DF_COUNT_OF(k_sizes); i++) {
+    for (size_t i = (size_t)kind % 3; i < DF_COUNT_OF(k_sizes); i += df_test_long() ? 1 : 3) {
       rig r;
       rig_init(&r, f->m, (stack_kind)kind, (tiny_options){0});
       for (uint32_t at = 0; at < LEN;) {
@@ -232,16 +233,16 @@ static void assert_accepted_rows(const fixture *f, const rig *r, const tiny_item
 static void test_verify__every_acceptance(void **state) {
   const fixture *f = *state;
   const size_t bytes = (size_t)(TINY_SEQS + 1);
-  for (int kind = 0; kind < STACKS; kind++) {
+  for (int kind = df_test_long() ? 0 : 1; kind < STACKS; kind += df_test_long() ? 1 : 2) {
     rig r;
     rig_init(&r, f->m, (stack_kind)kind, (tiny_options){0});
     float *before = df_alloc(bytes * r.one * sizeof *before);
     assert_non_null(before);
-    for (uint32_t w = 2; w <= 16; w += w < 4 ? 1 : 6)
+    for (uint32_t w = 2; w <= 16; w += w < 5 ? 3 : 11)
       for (uint32_t acc = 0; acc < w; acc++) {
-        tiny_prefill(&r.x, 0, 21);
+        tiny_prefill(&r.x, 0, AT);
         memcpy(before, r.st.committed, bytes * r.one * sizeof *before);
-        const tiny_item item = {0, 21, w}, next = {0, 21 + acc + 1, 1};
+        const tiny_item item = {0, AT, w}, next = {0, AT + acc + 1, 1};
         const uint32_t len = acc + 1, one = 1;
         run_block(&r, &item, &acc, 1);
         assert_accepted_rows(f, &r, &item, &acc, 1);
@@ -265,11 +266,11 @@ static void test_batches__equal_single_runs(void **state) {
   static const uint32_t k_buckets[] = {2, 4, 5};
   for (int kind = STACK_HYBRID; kind < STACKS; kind++)
     for (int eager = 0; eager < 2; eager++)
-      for (uint32_t n = 1; n <= TINY_SEQS; n++) {
+      for (uint32_t n = 1 + (uint32_t)(kind + eager) % 2; n <= TINY_SEQS; n += df_test_long() ? 1 : 2) {
         rig r;
         rig_init(&r, f->m, (stack_kind)kind, (tiny_options){.eager = eager != 0, .buckets = k_buckets, .n_buckets = 3});
         uint32_t at[TINY_SEQS];
-        for (uint32_t s = 0; s < TINY_SEQS; s++) tiny_prefill(&r.x, s, at[s] = 1 + 9 * s);
+        for (uint32_t s = 0; s < TINY_SEQS; s++) tiny_prefill(&r.x, s, at[s] = 1 + 5 * s);
         for (uint32_t step = 0; step < 9; step++) {
           const uint32_t w = step % 3 == 2 ? 1 : 2 + (step * 5 + n) % 6;
           tiny_item items[TINY_SEQS];
@@ -357,20 +358,22 @@ static void test_steps__text_is_that_of_decoding(void **state) {
   assert_int_equal(tiny_generate(&r.x, NULL, PROMPT, NEW, 1, want), 0);
   rig_release(&r);
   static const uint32_t k_widths[] = {2, 5, 16};
+  uint32_t accepted = 0, possible = 0;
   for (int kind = STACK_FLASH; kind < STACKS; kind++)
-    for (int i = 0; i < 3; i++) {
+    for (int i = kind == STACK_TBO ? 2 : 0; i >= 0; i--) { /* the deepest stack in all widths */
       df_drafter dr;
       rig_init(&r, f->m, (stack_kind)kind,
                (tiny_options){.taps = d->cfg.taps, .n_taps = d->cfg.n_taps, .eager = i == 1});
       must(df_drafter_init(&dr, d, &r.x.t, 16, i != 1, &err), &err);
-      const uint32_t accepted = tiny_generate(&r.x, &dr, PROMPT, NEW, k_widths[i], got);
+      accepted += tiny_generate(&r.x, &dr, PROMPT, NEW, k_widths[i], got);
+      possible += TINY_SEQS * (NEW - 1);
       for (uint32_t s = 0; s < TINY_SEQS; s++)
         if (memcmp(want + s * TINY_LEN, got + s * TINY_LEN, NEW * sizeof *want) != 0)
           fail_msg("stack %d, width %u: sequence %u has another text", kind, k_widths[i], s);
-      assert_true(accepted > 0 && accepted < TINY_SEQS * (NEW - 1));
       df_drafter_release(&dr);
       rig_release(&r);
     }
+  assert_true(accepted > possible / 10 && accepted < possible);
   df_draft_close(d);
 }
 
