@@ -305,6 +305,10 @@ static void check_prefills(check *c, df_attn *a, uint32_t max_rows) {
   };
   for (size_t i = 0; i < DF_COUNT_OF(k_ragged); i++)
     run_and_assert(c, a, DF_MODE_EXTEND, k_ragged[i], 4, i % 2 ? RIG_BATCH : 0, "ragged prefill");
+  /* As many sequences as there may be, and the last one has most of the rows: the far end of any scratch. */
+  static const attn_rig_item k_far[RIG_BATCH] = {{0, 140, 1}, {1, 9, 1},  {2, 64, 1}, {0, 128, 1},
+                                                 {1, 127, 1}, {2, 77, 1}, {0, 1, 1},  {1, 89, 57}};
+  run_and_assert(c, a, DF_MODE_EXTEND, k_far, RIG_BATCH, RIG_BATCH, "full batch");
   static const uint32_t k_lens[] = {15, 16, 17, 63, 64, 65, 127, 128, 129, RIG_LEN};
   for (size_t i = 0; i < DF_COUNT_OF(k_lens); i++) {
     const attn_rig_item one = {(uint32_t)i % RIG_SEQS, 0,

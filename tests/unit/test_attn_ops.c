@@ -186,7 +186,7 @@ static void assert_complete(const df_attn *a) {
   for (size_t i = 0; i < sizeof *a->ops / sizeof(void (*)(void)); i++) {
     void (*fn)(void);
     memcpy(&fn, (const uint8_t *)a->ops + i * sizeof fn, sizeof fn);
-    if (!fn) fail_msg("backend \"%s\" has no %s", a->label, k_rows[i].name);
+    if (!fn) fail_msg("backend \"%s\" has no %s", a->label, i < DF_COUNT_OF(k_rows) ? k_rows[i].name : "op");
   }
 }
 
