@@ -27,7 +27,8 @@ struct df_pool {
   unsigned started;
   _Alignas(64) _Atomic uint32_t generation; /* odd while a walk is published */
   _Atomic uint32_t inside;                  /* helpers between entering and leaving a walk */
-  _Atomic uint32_t sleepers;                /* threads in futex_wait on any step */
+  _Atomic uint32_t sleepers;                /* threads in futex_wait on wakes */
+  _Atomic uint32_t wakes;                   /* times a finished step woke sleepers */
   _Atomic uint32_t idle_sleepers;           /* helpers in futex_wait on generation */
   /* The published walk. Relaxed atomics because a late helper may copy them while the caller writes the
    * next one; it notices by the generation and throws the copy away. */
@@ -84,23 +85,18 @@ static uint32_t claim(df_step *s, uint32_t q, uint32_t n_queues, uint32_t epoch,
   }
 }
 
-static inline _Atomic uint32_t *low_word(df_epoch_count *c) {
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-  return (_Atomic uint32_t *)(void *)&c->v;
-#else
-  return (_Atomic uint32_t *)(void *)&c->v + 1;
-#endif
-}
-
 /* Counts one finished chunk and wakes who sleeps when it was the last. The order of "done" and "sleepers" is sequentially
- * consistent on both sides, so no wake-up is lost. */
+ * consistent on both sides: either the finisher sees the sleeper, or the sleeper sees the step done. */
 static void finish(df_pool *p, df_step *s, uint32_t epoch, uint32_t n) {
   uint64_t v = atomic_load(&s->done.v), next;
   do {
     bool newer;
     next = (uint64_t)epoch << 32 | (count_of(v, epoch, &newer) + 1);
   } while (!atomic_compare_exchange_weak(&s->done.v, &v, next));
-  if ((uint32_t)next == n && atomic_load(&p->sleepers)) futex_wake_all(low_word(&s->done));
+  if ((uint32_t)next == n && atomic_load(&p->sleepers)) {
+    atomic_fetch_add(&p->wakes, 1);
+    futex_wake_all(&p->wakes);
+  }
 }
 
 /* Waits until all chunks of the step are done; false when the step has moved to a newer epoch. */
@@ -114,10 +110,12 @@ static bool wait_done(df_pool *p, df_step *s, uint32_t epoch, uint32_t n) {
       cpu_relax();
     }
     if (round < SPIN_ROUNDS) continue;
-    /* The thread that holds the chunk is not running: give it this core. */
+    /* The thread that holds the chunk is not running: give it this core. What is slept on is a count of wake-ups, read
+     * before the last look at the step: a step's own count has the same value after every walk, so a sleep on it could
+     * begin behind the wake-up it waits for. */
     atomic_fetch_add(&p->sleepers, 1);
-    const uint64_t v = atomic_load(&s->done.v);
-    if (count_of(v, epoch, &newer) < n && !newer) futex_wait(low_word(&s->done), (uint32_t)v);
+    const uint32_t seen = atomic_load(&p->wakes);
+    if (count_of(atomic_load(&s->done.v), epoch, &newer) < n && !newer) futex_wait(&p->wakes, seen);
     atomic_fetch_sub(&p->sleepers, 1);
   }
 }

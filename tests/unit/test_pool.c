@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -266,6 +267,32 @@ static void test_pool_create__refuses_silly_counts_and_survives_no_memory(void *
   df_pool_free(NULL);
 }
 
+/* A chunk about as long as a waiter spins, so that it falls asleep just when the chunk ends. */
+static void around_the_spin(void *arg, uint32_t step, uint32_t chunk, uint32_t worker) {
+  (void)step;
+  (void)worker;
+  (void)chunk;
+  const uint64_t end = df_now_ns() + 20000 + *(uint32_t *)arg;
+  while (df_now_ns() < end) {
+  }
+}
+
+/* The counters have the same values after every walk: a sleeper must not take an old value for "not done yet". */
+static void test_pool_walk__a_sleeper_never_misses_the_end(void **state) {
+  (void)state;
+  df_pool *p;
+  df_step steps[4] = {0};
+  const uint32_t n[4] = {1, 1, 1, 1};
+  assert_int_equal(df_pool_create(2, &p, NULL), DF_OK);
+  (void)alarm(120); /* a lost wake-up hangs */
+  for (uint32_t w = 0; w < 5000; w++) {
+    uint32_t extra = w * 37 % 200000;
+    df_pool_walk(p, steps, 4, n, around_the_spin, &extra);
+  }
+  (void)alarm(0);
+  df_pool_free(p);
+}
+
 static void test_pool_free__works_while_helpers_are_awake_or_asleep(void **state) {
   (void)state;
   for (int i = 0; i < 60; i++) {
@@ -290,6 +317,7 @@ int main(void) {
       cmocka_unit_test(test_pool_walk__a_stalled_helper_does_not_hold_unclaimed_work),
       cmocka_unit_test(test_pool_walk__busy_competitors_do_not_stall_it),
       cmocka_unit_test(test_pool_create__refuses_silly_counts_and_survives_no_memory),
+      cmocka_unit_test(test_pool_walk__a_sleeper_never_misses_the_end),
       cmocka_unit_test(test_pool_free__works_while_helpers_are_awake_or_asleep),
   };
   return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
