@@ -1,11 +1,11 @@
 /* The promise of session.h on real models: tokens and logits of a generation do not depend on the draft, the width, the
- * threads, the processor's kernels, eager or replayed programs, backends, page sizes, chunks of the prompt or cached turns.
- * DF_TEST_LONG asks for every prompt at every width and for the larger model at full length. */
+ * threads, the processor's kernels, eager or replayed programs, backends, page sizes, chunks of the prompt or cached
+ * turns. DF_TEST_LONG asks for every prompt at every width and for the larger model at full length. */
+#include <cmocka.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -138,7 +138,8 @@ static answer ask_cold(df_session *s, const int32_t *ids, uint32_t n, sampling_k
 static void same(const answer *got, const answer *want, const char *what, int64_t detail) {
   assert_int_equal(got->n, want->n);
   for (uint32_t i = 0; i < want->n; i++)
-    if (got->ids[i] != want->ids[i]) fail_msg("%s (%lld): token %u is %d, expected %d", what, (long long)detail, i, got->ids[i], want->ids[i]);
+    if (got->ids[i] != want->ids[i])
+      fail_msg("%s (%lld): token %u is %d, expected %d", what, (long long)detail, i, got->ids[i], want->ids[i]);
   if (got->hash != want->hash) fail_msg("%s (%lld): equal tokens out of other logits", what, (long long)detail);
 }
 
@@ -177,7 +178,8 @@ static void check_widths(const pair *p) {
       drafted += a.stats.drafted;
     }
   }
-  print_message("%s: %u runs with a draft equal plain decoding; %u of %u drafted tokens accepted\n", p->target, runs, accepted, drafted);
+  print_message("%s: %u runs with a draft equal plain decoding; %u of %u drafted tokens accepted\n", p->target, runs,
+                accepted, drafted);
   assert_true(accepted * 20 > drafted); /* a draft that never hits would prove nothing */
   for (int32_t w = 0; w < DF_MAX_WIDTH; w++) df_session_free(spec[w]);
   df_session_free(one);
@@ -228,7 +230,8 @@ static void test_sampling__small(void **state) {
 
 /* ---- machinery: threads, tiers, programs, backends, pages ------------------------------------------------ */
 
-static void compare_machine(const pair *p, uint32_t threads, const char *tier, const int32_t *ids, uint32_t n, uint32_t max, const answer *want) {
+static void compare_machine(const pair *p, uint32_t threads, const char *tier, const int32_t *ids, uint32_t n,
+                            uint32_t max, const answer *want) {
   rig r = open_rig(p, threads, tier);
   df_session_params sp = params_of(7);
   df_session *spec = session(&r, true, &sp);

@@ -1,11 +1,11 @@
 /* Targets against an independent float32 reference: scores, layer outputs, teacher-forced greedy steps, likelihood of a
  * text (target-*.json). The float32 columns bind exact mode; int8 mode is bound by how far the same rounding moved the
  * reference itself, so its bounds are means and rates, and single choices count only where the reference is sure. */
+#include <cmocka.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include <jansson.h>
 #include <math.h>
@@ -78,7 +78,8 @@ static void check_difference(run *r, double got, double want, const char *what, 
   r->n_sum++;
   if (d > r->t.logit_max) r->t.logit_max = d;
   if (r->tc->b.logit_max > 0 && !(d <= r->tc->b.logit_max))
-    fail_msg("%s: %s %u is %.6f, expected %.6f", json_string_value(json_object_get(r->prompt, "name")), what, at, got, want);
+    fail_msg("%s: %s %u is %.6f, expected %.6f", json_string_value(json_object_get(r->prompt, "name")), what, at, got,
+             want);
 }
 
 /* first8, last4, norm and, where given, mean of a vector; all bounded by the same share of the norm. */
@@ -94,7 +95,8 @@ static void check_vector(run *r, const float *x, uint32_t n, const json_t *want,
     worst = fmax(worst, fabs(mean / n - num(want, "mean")) * sqrt(n));
   if (worst / norm > r->t.vector) r->t.vector = worst / norm;
   if (!(worst <= tol))
-    fail_msg("%s: %s %u differs by %.3g of its norm", json_string_value(json_object_get(r->prompt, "name")), what, layer, worst / norm);
+    fail_msg("%s: %s %u differs by %.3g of its norm", json_string_value(json_object_get(r->prompt, "name")), what,
+             layer, worst / norm);
 }
 
 static void check_layers(run *r, uint32_t row) {
@@ -107,7 +109,8 @@ static void check_layers(run *r, uint32_t row) {
     largest = fmax(largest, want);
     r->t.layer = fmax(r->t.layer, fabs(got - want) / largest);
     if (!(fabs(got - want) <= r->tc->b.vector * largest))
-      fail_msg("%s: layer %u has norm %.6f, expected %.6f", json_string_value(json_object_get(r->prompt, "name")), l, got, want);
+      fail_msg("%s: layer %u has norm %.6f, expected %.6f", json_string_value(json_object_get(r->prompt, "name")), l,
+               got, want);
   }
   for (size_t i = 0; i < json_array_size(taps); i++) {
     const json_t *t = json_array_get(taps, i);
@@ -128,14 +131,16 @@ static void check_step(run *r, const float *logits, uint32_t j) {
     const int64_t id = json_integer_value(json_array_get(pair, 0));
     check_difference(r, logits[id], json_number_value(json_array_get(pair, 1)), "logit of step", j);
   }
-  if (r->tc->b.logit_max > 0) check_difference(r, logsumexp(logits, vocab), num(step, "logsumexp"), "logsumexp of step", j);
+  if (r->tc->b.logit_max > 0)
+    check_difference(r, logsumexp(logits, vocab), num(step, "logsumexp"), "logsumexp of step", j);
   const bool same = df_argmax(logits, vocab) == (int32_t)num(step, "id");
   const double margin = num(step, "margin");
   r->t.steps++;
   r->t.agree += same;
   if (!same && margin > r->t.sure_flip) r->t.sure_flip = margin;
   if (!same && margin > r->tc->b.margin)
-    fail_msg("%s: step %u chose another token at margin %.3f", json_string_value(json_object_get(r->prompt, "name")), j, margin);
+    fail_msg("%s: step %u chose another token at margin %.3f", json_string_value(json_object_get(r->prompt, "name")), j,
+             margin);
 }
 
 /* Row of position pos of prompt + greedy continuation. */
@@ -233,9 +238,11 @@ static void check_case(const target_case *tc) {
   const double share = (double)r.t.agree / r.t.steps;
   if (share < tc->b.agree) fail_msg("%u of %u best tokens agree", r.t.agree, r.t.steps);
   const double nll = check_nll(&r);
-  print_message("%s %s: logit difference %.2g max, %.2g worst mean; layer norm %.2g, vectors %.2g; best token %u of %u, "
-                "largest flipped margin %.3f; nll %+.6f\n", tc->model, tc->exact ? "exact" : "int8", r.t.logit_max,
-                r.t.logit_mean, r.t.layer, r.t.vector, r.t.agree, r.t.steps, r.t.sure_flip, nll);
+  print_message(
+      "%s %s: logit difference %.2g max, %.2g worst mean; layer norm %.2g, vectors %.2g; best token %u of %u, "
+      "largest flipped margin %.3f; nll %+.6f\n",
+      tc->model, tc->exact ? "exact" : "int8", r.t.logit_max, r.t.logit_mean, r.t.layer, r.t.vector, r.t.agree,
+      r.t.steps, r.t.sure_flip, nll);
   probe_release(&r.probe);
   df_model_close(r.m);
   json_decref(r.root);
@@ -257,7 +264,8 @@ static void test_target__smollm2_int8(void **state) {
 
 static void test_target__qwen2_int8(void **state) {
   (void)state;
-  check_case(&(target_case){"target-qwen2.json", "qwen2.5-coder-1.5b-instruct", false, df_test_long() ? 6 : 2, k_int8_qwen2});
+  check_case(
+      &(target_case){"target-qwen2.json", "qwen2.5-coder-1.5b-instruct", false, df_test_long() ? 6 : 2, k_int8_qwen2});
 }
 
 /* Six gigabytes of float32 weights: on request only. */

@@ -25,14 +25,33 @@ typedef struct writer {
 } writer;
 
 tiny_spec tiny_spec_default(void) {
-  return (tiny_spec){.arch = "llama", .n_layers = 2, .hidden = 64, .n_heads = 4, .n_kv_heads = 2, .head_dim = 32, .ffn = 96,
-                     .vocab = 300, .context = 512, .dtype = DF_F32, .gain = 1.5f, .seed = 1};
+  return (tiny_spec){.arch = "llama",
+                     .n_layers = 2,
+                     .hidden = 64,
+                     .n_heads = 4,
+                     .n_kv_heads = 2,
+                     .head_dim = 32,
+                     .ffn = 96,
+                     .vocab = 300,
+                     .context = 512,
+                     .dtype = DF_F32,
+                     .gain = 1.5f,
+                     .seed = 1};
 }
 
 tiny_draft_spec tiny_draft_default(const tiny_spec *t) {
-  return (tiny_draft_spec){.target = t, .n_layers = 1, .n_heads = t->n_heads, .n_kv_heads = t->n_kv_heads,
-                           .head_dim = t->head_dim, .ffn = t->ffn, .block_size = 16, .n_taps = 2, .taps = {0, 1},
-                           .dtype = t->dtype, .gain = 0.02f, .seed = t->seed + 100};
+  return (tiny_draft_spec){.target = t,
+                           .n_layers = 1,
+                           .n_heads = t->n_heads,
+                           .n_kv_heads = t->n_kv_heads,
+                           .head_dim = t->head_dim,
+                           .ffn = t->ffn,
+                           .block_size = 16,
+                           .n_taps = 2,
+                           .taps = {0, 1},
+                           .dtype = t->dtype,
+                           .gain = 0.02f,
+                           .seed = t->seed + 100};
 }
 
 static void must(df_status s, const df_error *err) {
@@ -240,7 +259,8 @@ void tiny_model_write(const tiny_spec *s, const char *path) {
   writer w;
   df_error err = {0};
   open_writer(&w, s->dtype, s->seed, s->omit, s->bend);
-  put_geometry(&w, s->arch, s->n_layers, s->hidden, s->n_heads, s->n_kv_heads, s->head_dim, s->ffn, s->vocab, s->context);
+  put_geometry(&w, s->arch, s->n_layers, s->hidden, s->n_heads, s->n_kv_heads, s->head_dim, s->ffn, s->vocab,
+               s->context);
   must(df_gguf_put_cstr(w.w, "general.name", "tiny", &err), &err);
   put_rope(&w, s);
   put_tokenizer(&w, false);
@@ -296,7 +316,8 @@ static void put_draft_keys(writer *w, const tiny_draft_spec *d) {
   for (uint32_t i = 0; i < d->n_taps; i++) taps[i] = d->taps[i] + 1;
   must(df_gguf_put_array(w->w, "dflash.target_layers", DF_GGUF_U32, taps, d->n_taps, &err), &err);
   put_u32(w, "dflash", "block_size", d->block_size);
-  if (d->mask >= 0) must(df_gguf_put_u32(w->w, "tokenizer.ggml.mask_token_id", d->mask ? (uint32_t)d->mask : TINY_MASK, &err), &err);
+  if (d->mask >= 0)
+    must(df_gguf_put_u32(w->w, "tokenizer.ggml.mask_token_id", d->mask ? (uint32_t)d->mask : TINY_MASK, &err), &err);
   for (int32_t i = 0; i < 64; i++) rank[i] = (i * 37 + 97) % 256;
   if (d->rank_table) must(df_gguf_put_array(w->w, "dflash.draft_token_rank", DF_GGUF_I32, rank, 64, &err), &err);
   if (!d->no_tokenizer) put_tokenizer(w, d->other_tokenizer);
@@ -307,9 +328,11 @@ void tiny_draft_write(const tiny_draft_spec *d, const char *path) {
   const tiny_spec *t = d->target;
   const uint32_t hidden = d->hidden ? d->hidden : t->hidden;
   open_writer(&w, d->dtype, d->seed, d->omit, d->bend);
-  put_geometry(&w, "dflash", d->n_layers, hidden, d->n_heads, d->n_kv_heads, d->head_dim, d->ffn, d->vocab ? d->vocab : t->vocab, t->context);
+  put_geometry(&w, "dflash", d->n_layers, hidden, d->n_heads, d->n_kv_heads, d->head_dim, d->ffn,
+               d->vocab ? d->vocab : t->vocab, t->context);
   put_draft_keys(&w, d);
-  put(&w, "fc.weight", w.dtype, hidden, d->n_taps * hidden, near_identity(&w, hidden, d->n_taps * hidden, hidden, 1, d->gain));
+  put(&w, "fc.weight", w.dtype, hidden, d->n_taps * hidden,
+      near_identity(&w, hidden, d->n_taps * hidden, hidden, 1, d->gain));
   put_norm(&w, "enc.output_norm.weight", hidden);
   for (uint32_t i = 0; i < d->n_layers; i++) put_draft_layer(&w, d, i, hidden);
   put_norm(&w, "output_norm.weight", hidden);

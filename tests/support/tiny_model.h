@@ -1,13 +1,13 @@
 /*
- * support/tiny_model.h - small target and draft files with seeded random weights, written as GGUF, that the whole engine
- * can run in milliseconds.
+ * support/tiny_model.h - small target and draft files with seeded random weights, written as GGUF, that the whole
+ * engine can run in milliseconds.
  *
  * Vocabulary: ids 0..255 are the single bytes, then TINY_END (end of text), TINY_TURN (end of turn, "<|im_end|>"),
- * TINY_START ("<|im_start|>"), TINY_MASK, and normal tokens made by merges ("th", "he", "in", "an", "the"). Rows up to the
- * vocabulary size of the spec are padding without text.
+ * TINY_START ("<|im_start|>"), TINY_MASK, and normal tokens made by merges ("th", "he", "in", "an", "the"). Rows up to
+ * the vocabulary size of the spec are padding without text.
  *
- * A target mostly repeats the token it saw, and its layers throw it off that track now and then; the draft copies what it
- * finds in the context. So drafts are accepted sometimes, never always, and no weights need training.
+ * A target mostly repeats the token it saw, and its layers throw it off that track now and then; the draft copies what
+ * it finds in the context. So drafts are accepted sometimes, never always, and no weights need training.
  *
  * Ownership: the functions write files and keep nothing. Threads: any.
  */
@@ -24,11 +24,11 @@ enum { TINY_END = 256, TINY_TURN = 257, TINY_START = 258, TINY_MASK = 259, TINY_
 typedef struct tiny_spec {
   const char *arch; /* "llama", "qwen2", "qwen3" */
   uint32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab, context;
-  df_dtype dtype;   /* of matrices: DF_F32, DF_F16 or DF_Q8_0 (hidden, heads * head_dim and ffn multiples of 32 then) */
-  bool untied;      /* has its own output matrix */
-  bool bias;        /* q, k, v */
+  df_dtype dtype; /* of matrices: DF_F32, DF_F16 or DF_Q8_0 (hidden, heads * head_dim and ffn multiples of 32 then) */
+  bool untied;    /* has its own output matrix */
+  bool bias;      /* q, k, v */
   bool qk_norm;
-  float gain;       /* size of what layers add to the stream */
+  float gain; /* size of what layers add to the stream */
   uint64_t seed;
   const char *rope_scaling; /* "linear", "yarn" or NULL */
   float rope_factor;
@@ -44,7 +44,7 @@ typedef struct tiny_draft_spec {
   uint32_t n_layers, n_heads, n_kv_heads, head_dim, ffn, block_size;
   uint32_t n_taps, taps[4];
   df_dtype dtype;
-  float gain;   /* noise on top of the copying */
+  float gain; /* noise on top of the copying */
   uint64_t seed;
   /* differences from what the target would need; 0 or NULL: none */
   uint32_t hidden, vocab;

@@ -1,10 +1,10 @@
 /* The whole engine on models of a few kilobytes: identity with and without a draft, limits, stops, cancelling, cached
  * turns, and refusal of wrong files. */
+#include <cmocka.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -189,7 +189,8 @@ static void test_generate__every_family(void **state) {
   v[4].what = "odd group of 7, two kv heads", v[4].spec.n_heads = 14;
   v[5].what = "Q8_0", v[5].spec.dtype = DF_Q8_0;
   v[6].what = "F16, one head each", v[6].spec.dtype = DF_F16, v[6].spec.n_kv_heads = 4;
-  v[7].what = "yarn, vocabulary of 271", v[7].spec.rope_scaling = "yarn", v[7].spec.rope_factor = 4, v[7].spec.rope_original = 128, v[7].spec.vocab = 271;
+  v[7].what = "yarn, vocabulary of 271", v[7].spec.rope_scaling = "yarn", v[7].spec.rope_factor = 4,
+  v[7].spec.rope_original = 128, v[7].spec.vocab = 271;
   for (size_t i = 0; i < DF_COUNT_OF(v); i++) check_variant(f, &v[i], 1 + i % 3);
 }
 
@@ -450,7 +451,8 @@ static void test_generate__end_token(void **state) {
   assert_int_equal(a.finish, DF_FINISH_EOS);
   assert_int_equal(a.n, 1);
   assert_int_equal(a.ids[0], TINY_TURN);
-  assert_true(df_model_is_end_token(f->m, TINY_TURN) && df_model_is_end_token(f->m, TINY_END) && !df_model_is_end_token(f->m, TINY_MASK));
+  assert_true(df_model_is_end_token(f->m, TINY_TURN) && df_model_is_end_token(f->m, TINY_END) &&
+              !df_model_is_end_token(f->m, TINY_MASK));
   p.min_tokens = 7;
   a = ask(spec, ids, 6, &p);
   assert_int_equal(a.n, 8);

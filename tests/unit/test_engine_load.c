@@ -1,10 +1,10 @@
 /* Opening tiny models and drafts: every missing or misshapen tensor, drafts of other targets, and every allocation that
  * can fail between the file and the last token. */
+#include <cmocka.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -55,8 +55,9 @@ static df_status try_target(const files *f, const tiny_spec *s, df_error *err) {
   return st;
 }
 
-static const char *const k_layer_tensors[] = {"attn_norm.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight",
-                                              "ffn_norm.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"};
+static const char *const k_layer_tensors[] = {"attn_norm.weight", "attn_q.weight",      "attn_k.weight",
+                                              "attn_v.weight",    "attn_output.weight", "ffn_norm.weight",
+                                              "ffn_gate.weight",  "ffn_up.weight",      "ffn_down.weight"};
 
 static void expect_named(df_status st, const df_error *err, const char *name, const char *path) {
   if (st == DF_OK) fail_msg("a file with a wrong \"%s\" was accepted", name);
@@ -158,7 +159,8 @@ static void test_model_open__can_be_cancelled(void **state) {
 
 /* ---- drafts --------------------------------------------------------------------------------------------- */
 
-static df_status try_draft(const files *f, df_model *m, const tiny_draft_spec *d, const df_draft_params *p, df_error *err) {
+static df_status try_draft(const files *f, df_model *m, const tiny_draft_spec *d, const df_draft_params *p,
+                           df_error *err) {
   df_draft *draft = NULL;
   tiny_draft_write(d, f->draft);
   const df_status st = df_draft_open(f->draft, m, p, &draft, err);
@@ -179,13 +181,16 @@ static df_model *target_of(const files *f) {
 static void test_draft_open__names_a_wrong_tensor(void **state) {
   const files *f = *state;
   df_model *m = target_of(f);
-  static const char *const more[] = {"fc.weight", "enc.output_norm.weight", "output_norm.weight", "blk.0.attn_q_norm.weight", "blk.0.attn_k_norm.weight"};
+  static const char *const more[] = {"fc.weight", "enc.output_norm.weight", "output_norm.weight",
+                                     "blk.0.attn_q_norm.weight", "blk.0.attn_k_norm.weight"};
   char name[64];
   for (size_t i = 0; i < DF_COUNT_OF(more) + DF_COUNT_OF(k_layer_tensors); i++) {
     df_error err = {0};
     tiny_draft_spec d = tiny_draft_default(&f->spec);
-    if (i < DF_COUNT_OF(more)) (void)snprintf(name, sizeof name, "%s", more[i]);
-    else (void)snprintf(name, sizeof name, "blk.0.%s", k_layer_tensors[i - DF_COUNT_OF(more)]);
+    if (i < DF_COUNT_OF(more))
+      (void)snprintf(name, sizeof name, "%s", more[i]);
+    else
+      (void)snprintf(name, sizeof name, "blk.0.%s", k_layer_tensors[i - DF_COUNT_OF(more)]);
     d.bend = name;
     expect_named(try_draft(f, m, &d, NULL, &err), &err, name, f->draft);
     if (strcmp(name, "blk.0.attn_q_norm.weight") == 0) continue; /* it tells that the draft has head norms */
@@ -199,7 +204,8 @@ static void test_draft_open__names_a_wrong_tensor(void **state) {
 static void expect_mismatch(const files *f, df_model *m, const tiny_draft_spec *d, const char *word) {
   df_error err = {0};
   const df_status st = try_draft(f, m, d, NULL, &err);
-  if (st != DF_ERR_MISMATCH || !strstr(err.msg, word)) fail_msg("expected a mismatch of the %s, got %s: %s", word, df_status_name(st), err.msg);
+  if (st != DF_ERR_MISMATCH || !strstr(err.msg, word))
+    fail_msg("expected a mismatch of the %s, got %s: %s", word, df_status_name(st), err.msg);
 }
 
 static void test_draft_open__refuses_other_targets_drafts(void **state) {

@@ -1,10 +1,10 @@
 /* Rotation frequencies of every scaling against formulas written another way: by how often a pair turns within the
  * original context. Tables against cos and sin in double. */
+#include <cmocka.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include <math.h>
 
@@ -15,9 +15,18 @@ static const double k_two_pi = 6.283185307179586476925;
 
 static df_config config(double base, uint32_t dim, df_rope_scaling scaling, float factor, uint32_t original) {
   df_config c = {.head_dim = dim};
-  c.rope = (df_rope_config){.base = (float)base, .dim = dim, .scaling = scaling, .factor = factor, .original_context = original,
-                            .low_freq_factor = 1, .high_freq_factor = 4, .beta_fast = 32, .beta_slow = 1, .attention_factor = 1,
-                            .mscale = 1, .mscale_all_dim = 1};
+  c.rope = (df_rope_config){.base = (float)base,
+                            .dim = dim,
+                            .scaling = scaling,
+                            .factor = factor,
+                            .original_context = original,
+                            .low_freq_factor = 1,
+                            .high_freq_factor = 4,
+                            .beta_fast = 32,
+                            .beta_slow = 1,
+                            .attention_factor = 1,
+                            .mscale = 1,
+                            .mscale_all_dim = 1};
   return c;
 }
 
@@ -53,9 +62,12 @@ static void test_frequency__llama3(void **state) {
   for (uint32_t i = 0; i < 64; i++) {
     const double t = turns(&c, i), f = plain(&c, i);
     double want = f;
-    if (t < 1) want = f / 8, slowed++;
-    else if (t <= 4) want = f * (1.0 / 8 + (t - 1) / 3 * (1 - 1.0 / 8)), blended++;
-    else kept++;
+    if (t < 1)
+      want = f / 8, slowed++;
+    else if (t <= 4)
+      want = f * (1.0 / 8 + (t - 1) / 3 * (1 - 1.0 / 8)), blended++;
+    else
+      kept++;
     close_to(df_rope_frequency(&c, i), want, "llama3", i);
   }
   assert_true(kept > 20 && slowed > 20 && blended > 3); /* all three cases were met */
@@ -117,7 +129,8 @@ static void check_table(const df_config *c, const float *factors) {
   assert_int_equal(r.half, c->head_dim / 2);
   for (uint32_t p = 0; p < POSITIONS; p += 13)
     for (uint32_t i = 0; i < r.half; i++) {
-      const double angle = p * df_rope_frequency(c, i) / (factors ? (double)factors[i] : 1), s = df_rope_attention_factor(c);
+      const double angle = p * df_rope_frequency(c, i) / (factors ? (double)factors[i] : 1),
+                   s = df_rope_attention_factor(c);
       assert_true(fabs(r.cos[p * r.half + i] - s * cos(angle)) <= 1e-7 * s);
       assert_true(fabs(r.sin[p * r.half + i] - s * sin(angle)) <= 1e-7 * s);
     }
@@ -140,8 +153,10 @@ static void test_init__tables(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_frequency__none_and_linear),      cmocka_unit_test(test_frequency__llama3),
-      cmocka_unit_test(test_frequency__yarn), cmocka_unit_test(test_attention_factor__yarn_variants),
+      cmocka_unit_test(test_frequency__none_and_linear),
+      cmocka_unit_test(test_frequency__llama3),
+      cmocka_unit_test(test_frequency__yarn),
+      cmocka_unit_test(test_attention_factor__yarn_variants),
       cmocka_unit_test(test_init__tables),
   };
   return cmocka_run_group_tests_name("rope", tests, NULL, NULL);
