@@ -101,11 +101,13 @@ typedef struct df_op_ffn_up {
   uint32_t blocks_per_chunk; /* filled by df_emit_ffn_up */
 } df_op_ffn_up;
 
-/* Where one layer's K and V live. Blocks of 16 slots: block b, head g at k + (b * n_kv + g) * head_bytes, K transposed.
+/* Where one layer's K and V live. Blocks of 16 slots: block b, head g at k + g * head_stride + b * head_bytes, K transposed, so
+ * that the blocks of one head form a stream that the hardware can foresee.
  * token_major (page size 1): slot s, head g at k + (s * n_kv + g) * head_bytes / 16, both plain. */
 typedef struct df_kv_view {
   uint8_t *k, *v;
-  size_t head_bytes; /* of one head's block: 16 * head_dim * element size */
+  size_t head_bytes;  /* of one head's block: 16 * head_dim * element size */
+  size_t head_stride; /* from one head's blocks to the next head's */
   df_kv_type type;
   bool token_major;
 } df_kv_view;

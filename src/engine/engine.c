@@ -14,7 +14,8 @@ enum {
   DEFAULT_CTX = 8192,  /* bounds the page table; memory is used only as far as conversations go */
   MAX_CTX = 1 << 20,
   MAX_SEQS = 64,
-  CALIBRATION_REPS = 2 /* timed runs of each width at start, behind one that warms up */
+  CALIBRATION_REPS = 1,    /* timed runs of each width at start */
+  CALIBRATION_DEPTH = 768  /* KV length of the second measurement */
 };
 
 /* ---- set-up --------------------------------------------------------------------------------------------- */
@@ -64,10 +65,8 @@ static df_status init_target(df_engine *e, const df_session_params *p, df_error 
   return DF_OK;
 }
 
-static void note_costs(df_engine *e, uint32_t rows, const df_step_times *t) {
-  df_width_cost_add(&e->costs, false, rows, (double)(t->verify_ns + t->pick_ns) / 1e6);
-  df_width_cost_add(&e->costs, true, rows, (double)(t->draft_ns + t->inject_ns) / 1e6);
-}
+static double verify_ms(const df_step_times *t) { return (double)(t->verify_ns + t->pick_ns) / 1e6; }
+static double draft_ms(const df_step_times *t) { return (double)(t->draft_ns + t->inject_ns) / 1e6; }
 
 size_t df_engine_graph_bytes(const df_engine *e) {
   return df_graphs_bytes(&e->target.runner.graphs) + (e->has_drafter ? df_graphs_bytes(&e->drafter.runner.graphs) : 0);
@@ -91,22 +90,42 @@ static df_status never_pick(void *ctx, uint32_t row, uint32_t out_row, int32_t *
   return DF_OK;
 }
 
-/* Times a few widths on a made-up sequence, so that the controller's first choice is an informed one. */
-static df_status calibrate(df_engine *e, df_error *err) {
+/* Best time of a step of w rows at a depth, behind one that warms up where asked for. */
+static df_status time_step(df_engine *e, df_kv_seq *seq, uint32_t w, uint32_t depth, int warm, double *verify, double *draft,
+                           df_error *err) {
+  *verify = *draft = 0;
+  for (int rep = -warm; rep < CALIBRATION_REPS; rep++) {
+    df_step_item it = {.seq = seq, .n = depth, .pick = never_pick};
+    df_step_times t;
+    DF_TRY(df_spec_step(&e->step, &it, 1, w, false, &t, err));
+    if (rep == 0 || (rep > 0 && verify_ms(&t) < *verify)) *verify = verify_ms(&t);
+    if (rep == 0 || (rep > 0 && draft_ms(&t) < *draft)) *draft = draft_ms(&t);
+  }
+  return DF_OK;
+}
+
+/* Times a few widths on a made-up sequence, with an empty cache and with a long one, so that the controller's first choice is
+ * an informed one. What is in the cache does not matter for time. */
+static df_status calibrate_on(df_engine *e, df_kv_seq *seq, df_error *err) {
   static const uint32_t k_widths[] = {1, 4, 8, 16};
+  const uint32_t depth = DF_MIN((uint32_t)CALIBRATION_DEPTH, e->n_ctx - DF_MIN(e->n_ctx, (uint32_t)DF_MAX_WIDTH));
+  DF_TRY(df_kv_seq_reserve(seq, &e->pages, DF_MIN(depth + DF_MAX_WIDTH, e->n_ctx), err));
+  for (size_t i = 0; i < DF_COUNT_OF(k_widths); i++) {
+    const uint32_t w = DF_MIN(k_widths[i], e->width);
+    if (w > e->n_ctx || (i && w == DF_MIN(k_widths[i - 1], e->width))) break;
+    double v0, d0, v1, d1;
+    DF_TRY(time_step(e, seq, w, 0, 1, &v0, &d0, err));
+    DF_TRY(time_step(e, seq, w, depth, 0, &v1, &d1, err));
+    df_width_cost_calibrate(&e->costs.verify, w, v0, depth, v1);
+    df_width_cost_calibrate(&e->costs.draft, w, d0, depth, d1);
+  }
+  return DF_OK;
+}
+
+static df_status calibrate(df_engine *e, df_error *err) {
   df_kv_seq seq;
   DF_TRY(df_kv_seq_init(&seq, e->pages.size, e->n_ctx, err));
-  df_status s = df_kv_seq_reserve(&seq, &e->pages, DF_MIN(DF_WIDTH_MAX, e->n_ctx), err);
-  for (size_t i = 0; i < DF_COUNT_OF(k_widths) && s == DF_OK; i++) {
-    const uint32_t w = DF_MIN(k_widths[i], e->width);
-    if (w > e->n_ctx) break;
-    for (int rep = 0; rep <= CALIBRATION_REPS && s == DF_OK; rep++) {
-      df_step_item it = {.seq = &seq, .pick = never_pick};
-      df_step_times t;
-      s = df_spec_step(&e->step, &it, 1, w, false, &t, err);
-      if (s == DF_OK && rep) note_costs(e, w, &t);
-    }
-  }
+  const df_status s = calibrate_on(e, &seq, err);
   df_kv_seq_release(&seq, &e->pages);
   return s;
 }
@@ -254,7 +273,7 @@ static df_status step_done(df_request *q, const df_step_item *it, const df_step_
 static df_status step_group(df_engine *e, df_request **q, uint32_t n, uint32_t width, df_error *err) {
   df_step_item items[MAX_SEQS];
   df_request *who[MAX_SEQS];
-  uint32_t m = 0;
+  uint32_t m = 0, depth = 0;
   bool need_logits = false;
   for (uint32_t i = 0; i < n; i++) {
     const uint32_t at = q[i]->n_ids - 1;
@@ -267,6 +286,7 @@ static df_status step_group(df_engine *e, df_request **q, uint32_t n, uint32_t w
     q[i]->base = at + 1;
     q[i]->drafted = items[m].drafted;
     need_logits |= !q[i]->greedy;
+    depth += at;
     who[m++] = q[i];
   }
   if (m == 0) return DF_OK;
@@ -278,7 +298,10 @@ static df_status step_group(df_engine *e, df_request **q, uint32_t n, uint32_t w
   const uint64_t allocs = df_mem_alloc_count();
   DF_TRY(df_spec_step(&e->step, items, m, width, need_logits && !any_greedy, &t, err));
   const uint64_t made = df_mem_alloc_count() - allocs;
-  if (e->auto_width) note_costs(e, m * width, &t);
+  if (e->auto_width) {
+    df_width_cost_add(&e->costs.verify, m * width, depth / m, verify_ms(&t));
+    if (width > 1) df_width_cost_add(&e->costs.draft, m * width, depth / m, draft_ms(&t));
+  }
   for (uint32_t i = 0; i < m; i++) {
     who[i]->r.stats.step_allocations += made;
     DF_TRY(step_done(who[i], &items[i], &t, err));
@@ -289,13 +312,14 @@ static df_status step_group(df_engine *e, df_request **q, uint32_t n, uint32_t w
 /* The controller's width for all requests that leave it the choice. */
 static uint32_t common_width(df_engine *e, df_request **q, const uint32_t *width, uint32_t n) {
   df_width_estimate *est[MAX_SEQS];
-  uint32_t m = 0, max = e->width;
+  uint32_t m = 0, max = e->width, depth = 0;
   for (uint32_t i = 0; i < n; i++) {
     if (width[i]) continue;
     est[m++] = &q[i]->est;
+    depth += q[i]->n_ids;
     max = DF_MIN(max, q[i]->n_ctx - (q[i]->n_ids - 1));
   }
-  return m ? df_width_choose(&e->costs, est, m, max) : 1;
+  return m ? df_width_choose(&e->costs, est, m, max, depth / m) : 1;
 }
 
 static df_status decode_pass(df_engine *e, df_request **q, uint32_t n, df_error *err) {

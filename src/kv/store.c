@@ -9,6 +9,7 @@ df_status df_kv_store_init(df_kv_store *s, df_kv_type type, uint32_t n_layers, u
   df_kv_store t = {.n_layers = n_layers, .n_slots = slots, .type = type, .token_major = pages->size == 1};
   t.head_bytes = (size_t)DF_KV_PAGE * head_dim * (type == DF_KV_F16 ? 2 : 4);
   size_t per_page;
+  t.head_stride = t.head_bytes * blocks;
   if (!df_mul_size(t.head_bytes, n_kv, &per_page) || !df_mul_size(per_page, blocks, &t.layer_bytes) ||
       !df_mul_size(t.layer_bytes, n_layers, &t.total_bytes))
     return DF_FAIL(err, DF_ERR_LIMIT, "a KV cache of %u tokens overflows memory", slots);
@@ -30,7 +31,8 @@ void df_kv_store_release(df_kv_store *s) {
 }
 
 df_kv_view df_kv_store_layer(const df_kv_store *s, uint32_t layer) {
-  return (df_kv_view){s->k + layer * s->layer_bytes, s->v + layer * s->layer_bytes, s->head_bytes, s->type, s->token_major};
+  return (df_kv_view){s->k + layer * s->layer_bytes, s->v + layer * s->layer_bytes, s->head_bytes, s->head_stride, s->type,
+                      s->token_major};
 }
 
 size_t df_kv_store_token_bytes(const df_kv_store *s) { return 2 * s->total_bytes / s->n_slots; }

@@ -2,11 +2,13 @@
 
 #include <string.h>
 
-enum { PROBE_WIDTH = 4, MIN_PROBE_GAP = 24 };
+enum { PROBE_WIDTH = 4, MIN_PROBE_GAP = 24, PLAIN_GAP = 12 };
 
 static const double k_prior_weight = 4.0; /* imagined observations per slot */
 static const double k_prior_accept = 0.7; /* of a draft that was trained for its target */
 static const float k_decay = 0.96f;       /* memory of about 25 blocks: acceptance changes within a text */
+static const double k_learn = 0.25;      /* weight of a new measurement */
+static const double k_margin = 1.03;     /* gain that drafting must promise: estimates err */
 static const double k_probe_share = 0.02; /* of plain decoding time that probes may cost */
 
 void df_width_estimate_init(df_width_estimate *e) { memset(e, 0, sizeof *e); }
@@ -34,60 +36,80 @@ double df_width_expected(const df_width_estimate *e, uint32_t width) {
   return sum;
 }
 
-void df_width_cost_add(df_width_costs *c, bool draft, uint32_t rows, double ms) {
-  double *at = &(draft ? c->draft : c->verify)[rows];
-  if (*at == 0) {
-    *at = ms;
+void df_width_cost_calibrate(df_width_cost *c, uint32_t rows, double ms_empty, uint32_t depth, double ms_deep) {
+  c->base[rows] = ms_empty;
+  c->per_pos[rows] = depth && ms_deep > ms_empty ? (ms_deep - ms_empty) / depth : 0;
+}
+
+/* Value of a table at a row count: measured, between two measured ones, or in proportion to the nearest. */
+static double interpolate(const double *known, const double *value, uint32_t rows) {
+  if (known[rows] > 0) return value[rows];
+  uint32_t lo = rows, hi = rows;
+  while (lo > 0 && known[lo] == 0) lo--;
+  while (hi < DF_WIDTH_ROWS && known[hi] == 0) hi++;
+  const bool has_lo = lo > 0, has_hi = hi < DF_WIDTH_ROWS;
+  if (has_lo && has_hi) return value[lo] + (value[hi] - value[lo]) * (rows - lo) / (hi - lo);
+  if (has_hi) return value[hi];
+  return has_lo ? value[lo] * rows / lo : 0;
+}
+
+double df_width_cost_at(const df_width_cost *c, uint32_t rows, uint32_t depth) {
+  return interpolate(c->base, c->base, rows) + interpolate(c->base, c->per_pos, rows) * depth;
+}
+
+void df_width_cost_add(df_width_cost *c, uint32_t rows, uint32_t depth, double ms) {
+  if (c->base[rows] == 0) {
+    const double slope = interpolate(c->base, c->per_pos, rows), base = ms - slope * depth;
+    c->per_pos[rows] = base > 0 ? slope : 0;
+    c->base[rows] = base > 0 ? base : ms;
     return;
   }
-  const double capped = ms > 1.5 * *at ? 1.5 * *at : ms;
-  *at += 0.1 * (capped - *at);
+  const double expected = df_width_cost_at(c, rows, depth);
+  const double capped = ms > 1.5 * expected ? 1.5 * expected : ms;
+  const double base = c->base[rows] + k_learn * (capped - expected);
+  c->base[rows] = base > 0 ? base : 0.1 * expected;
 }
 
-static double interpolate(const double *ms, uint32_t n, uint32_t rows) {
-  if (ms[rows] > 0) return ms[rows];
-  uint32_t lo = rows, hi = rows;
-  while (lo > 0 && ms[lo] == 0) lo--;
-  while (hi < n && ms[hi] == 0) hi++;
-  const bool has_lo = lo > 0, has_hi = hi < n;
-  if (has_lo && has_hi) return ms[lo] + (ms[hi] - ms[lo]) * (rows - lo) / (hi - lo);
-  if (has_hi) return ms[hi];
-  return has_lo ? ms[lo] * rows / lo : 0;
+/* Milliseconds of a step in which all n requests take w rows. */
+static double step_cost(const df_width_costs *c, uint32_t n, uint32_t w, uint32_t depth) {
+  return df_width_cost_at(&c->verify, n * w, depth) + (w > 1 ? df_width_cost_at(&c->draft, n * w, depth) : 0);
 }
 
-enum { ROWS = DF_WIDTH_MAX * DF_WIDTH_SEQS + 1 };
-
-double df_width_cost_verify(const df_width_costs *c, uint32_t rows) { return interpolate(c->verify, ROWS, rows); }
-double df_width_cost_draft(const df_width_costs *c, uint32_t rows) { return interpolate(c->draft, ROWS, rows); }
-
-/* Expected tokens per millisecond of a step in which all n requests take w rows. */
-static double rate(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t w) {
-  double tokens = 0, ms = df_width_cost_verify(c, n * w);
+/* Expected tokens per millisecond of such a step. */
+static double rate(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t w, uint32_t depth) {
+  double tokens = 0;
   for (uint32_t i = 0; i < n; i++) tokens += w == 1 ? 1 : df_width_expected(e[i], w);
-  if (w > 1) ms += df_width_cost_draft(c, n * w);
+  const double ms = step_cost(c, n, w, depth);
   return ms > 0 ? tokens / ms : 0;
 }
 
 /* Plain steps between two probes so that what a probe costs beyond a plain step stays within its share. */
-static uint32_t probe_gap(const df_width_costs *c, uint32_t n, uint32_t w) {
-  const double plain = df_width_cost_verify(c, n);
-  const double extra = df_width_cost_verify(c, n * w) + df_width_cost_draft(c, n * w) - plain;
-  const double gap = plain > 0 ? extra / plain / k_probe_share : 0;
+static uint32_t probe_gap(const df_width_costs *c, uint32_t n, uint32_t w, uint32_t depth) {
+  const double plain = step_cost(c, n, 1, depth);
+  const double gap = plain > 0 ? (step_cost(c, n, w, depth) - plain) / plain / k_probe_share : 0;
   return gap > MIN_PROBE_GAP ? (uint32_t)gap : MIN_PROBE_GAP;
 }
 
-uint32_t df_width_choose(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t max) {
+uint32_t df_width_choose(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t max, uint32_t depth) {
   uint32_t best = 1;
-  double best_rate = rate(c, e, n, 1);
+  double best_rate = rate(c, e, n, 1, depth) * k_margin;
   for (uint32_t w = 2; w <= max; w++) {
-    const double r = rate(c, e, n, w);
+    const double r = rate(c, e, n, w, depth);
     if (r > best_rate) {
       best_rate = r;
       best = w;
     }
   }
-  if (best > 1 || max < 2) return best;
-  const uint32_t w = max < PROBE_WIDTH ? max : PROBE_WIDTH, gap = probe_gap(c, n, w);
+  if (max < 2) return 1;
+  if (best > 1) {
+    /* The price of plain decoding must not be an old one: a plain step now and then costs next to nothing. */
+    bool stale = false;
+    for (uint32_t i = 0; i < n; i++) stale |= ++e[i]->since_plain > PLAIN_GAP;
+    for (uint32_t i = 0; i < n && stale; i++) e[i]->since_plain = 0;
+    return stale ? 1 : best;
+  }
+  for (uint32_t i = 0; i < n; i++) e[i]->since_plain = 0;
+  const uint32_t w = max < PROBE_WIDTH ? max : PROBE_WIDTH, gap = probe_gap(c, n, w, depth);
   bool due = false;
   for (uint32_t i = 0; i < n; i++) due |= ++e[i]->since_probe >= gap;
   return due ? w : 1;

@@ -18,10 +18,18 @@
 
 enum { DF_WIDTH_MAX = 16, DF_WIDTH_SEQS = 64 };
 
-/* Milliseconds of one step by rows of the pass; 0 = not measured yet. */
+enum { DF_WIDTH_ROWS = DF_WIDTH_MAX * DF_WIDTH_SEQS + 1 };
+
+/* Milliseconds of one pass, by its rows and by the KV length that its attention reads: base + per_pos * depth. A base of 0 =
+ * not measured yet. */
+typedef struct df_width_cost {
+  double base[DF_WIDTH_ROWS];
+  double per_pos[DF_WIDTH_ROWS];
+} df_width_cost;
+
 typedef struct df_width_costs {
-  double verify[DF_WIDTH_MAX * DF_WIDTH_SEQS + 1]; /* [rows of the pass] verify or decode */
-  double draft[DF_WIDTH_MAX * DF_WIDTH_SEQS + 1];  /* [rows of the pass] drafting and injection */
+  df_width_cost verify; /* verify or decode */
+  df_width_cost draft;  /* drafting and injection */
 } df_width_costs;
 
 /* Acceptance of one request, by slot: decayed counts. */
@@ -29,6 +37,7 @@ typedef struct df_width_estimate {
   float tried[DF_WIDTH_MAX];    /* slot j was reached */
   float accepted[DF_WIDTH_MAX]; /* and accepted */
   uint32_t since_probe;         /* plain steps since something was drafted */
+  uint32_t since_plain;         /* drafting steps since a plain one */
 } df_width_estimate;
 
 /* Nothing observed: E(w) starts from a prior of a few imagined observations, so that the first steps draft. */
@@ -38,14 +47,16 @@ void df_width_estimate_update(df_width_estimate *e, uint32_t n_drafted, uint32_t
 /* E(w), at least 1. */
 double df_width_expected(const df_width_estimate *e, uint32_t width);
 
-/* One measurement; outliers (another process took the core) count for little. */
-void df_width_cost_add(df_width_costs *c, bool draft, uint32_t rows, double ms);
+/* Two measurements at start: with nothing in the cache, and at `depth` positions. */
+void df_width_cost_calibrate(df_width_cost *c, uint32_t rows, double ms_empty, uint32_t depth, double ms_deep);
+/* A measurement of a real step; outliers (another process took the core) count for little. */
+void df_width_cost_add(df_width_cost *c, uint32_t rows, uint32_t depth, double ms);
 /* Interpolated between measured row counts, extrapolated in proportion at the ends; 0 when nothing was measured. */
-double df_width_cost_verify(const df_width_costs *c, uint32_t rows);
-double df_width_cost_draft(const df_width_costs *c, uint32_t rows);
+double df_width_cost_at(const df_width_cost *c, uint32_t rows, uint32_t depth);
 
-/* Common width for a group of n requests, 1..max. Increments since_probe of each when it answers 1, and now and then
+/* Common width for a group of n requests whose KV length is about `depth`, 1..max. Drafting must promise 3 % more than plain
+ * decoding to be chosen. Increments since_probe of each when it answers 1, and now and then
  * answers a small probe width instead, at most so often that probing costs 2 % of plain decoding. */
-uint32_t df_width_choose(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t max);
+uint32_t df_width_choose(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t max, uint32_t depth);
 
 #endif

@@ -26,10 +26,20 @@ void probe_init(engine_probe *p, df_model *m, df_draft *d, bool all_layers, df_k
   must(df_kv_seq_init(&p->seq, DF_KV_PAGE, max_positions, &err), &err);
   df_attn *attn = NULL;
   must(df_backends_create(&sp, &shape, &attn, &err), &err);
-  const df_target_params tp = {.max_seqs = 1, .max_rows = PROBE_ROWS, .max_out = PROBE_ROWS, .max_positions = max_positions,
-                               .pages = &p->pages, .kv = kv, .graphs = true, .attn = attn,
-                               .taps = all_layers ? every : d ? d->cfg.taps : NULL,
-                               .n_taps = all_layers ? c->n_layers : d ? d->cfg.n_taps : 0};
+  const df_target_params tp = {.max_seqs = 1,
+                               .max_rows = PROBE_ROWS,
+                               .max_out = PROBE_ROWS,
+                               .max_positions = max_positions,
+                               .pages = &p->pages,
+                               .kv = kv,
+                               .graphs = true,
+                               .attn = attn,
+                               .taps = all_layers ? every
+                                       : d        ? d->cfg.taps
+                                                  : NULL,
+                               .n_taps = all_layers ? c->n_layers
+                                         : d        ? d->cfg.n_taps
+                                                    : 0};
   must(df_target_init(&p->target, m, &tp, &err), &err);
   if (!d) return;
   must(df_drafter_init(&p->drafter, d, &p->target, DF_MAX_WIDTH, true, &err), &err);
@@ -55,7 +65,9 @@ void probe_run(engine_probe *p, const int32_t *ids, uint32_t n, uint32_t first) 
   must(df_drafter_inject(&p->drafter, &in, 1, &err), &err);
 }
 
-const float *probe_logits(const engine_probe *p, uint32_t row) { return p->target.ws.logits + row * p->target.ws.logits_ld; }
+const float *probe_logits(const engine_probe *p, uint32_t row) {
+  return p->target.ws.logits + row * p->target.ws.logits_ld;
+}
 
 const float *probe_tap(const engine_probe *p, uint32_t row, uint32_t tap) {
   assert_true(tap < p->target.p.n_taps);
@@ -95,7 +107,7 @@ void probe_draft_kv(const engine_probe *p, uint32_t layer, uint32_t head, uint32
   const df_config *c = &p->drafter.d->cfg;
   const df_kv_view kv = df_kv_store_layer(&p->drafter.kv, layer);
   const uint32_t slot = df_kv_slot(&p->seq, pos), at = slot % DF_KV_PAGE;
-  const size_t page = ((size_t)(slot / DF_KV_PAGE) * c->n_kv_heads + head) * kv.head_bytes;
+  const size_t page = head * kv.head_stride + slot / DF_KV_PAGE * kv.head_bytes;
   for (uint32_t i = 0; i < c->head_dim; i++) {
     k[i] = element(kv.type, kv.k + page, (size_t)i * DF_KV_PAGE + at);
     v[i] = element(kv.type, kv.v + page, (size_t)at * c->head_dim + i);

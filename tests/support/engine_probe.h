@@ -25,10 +25,11 @@ typedef struct engine_probe {
 void probe_init(engine_probe *p, df_model *m, df_draft *d, bool all_layers, df_kv_type kv, uint32_t max_positions);
 void probe_release(engine_probe *p);
 
-/* One pass over n <= PROBE_ROWS tokens at positions first.., with injection into the draft's K and V if there is one. */
+/* One pass over n <= PROBE_ROWS tokens at positions first.., with injection into the draft's K and V if there is one.
+ */
 void probe_run(engine_probe *p, const int32_t *ids, uint32_t n, uint32_t first);
-const float *probe_logits(const engine_probe *p, uint32_t row);             /* of the last pass */
-const float *probe_tap(const engine_probe *p, uint32_t row, uint32_t tap);  /* stream after the tapped layer */
+const float *probe_logits(const engine_probe *p, uint32_t row);            /* of the last pass */
+const float *probe_tap(const engine_probe *p, uint32_t row, uint32_t tap); /* stream after the tapped layer */
 /* Final norm of a stream row, worked out here in double. */
 void probe_final_norm(const engine_probe *p, const float *x, float *out);
 

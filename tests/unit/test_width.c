@@ -12,10 +12,10 @@
 
 static df_width_costs linear_costs(double first, double per_row, double draft_first, double draft_per_row) {
   static const uint32_t k_rows[] = {1, 4, 8, 16};
-  df_width_costs c = {{0}, {0}};
+  df_width_costs c = {0};
   for (int i = 0; i < 4; i++) {
-    df_width_cost_add(&c, false, k_rows[i], first + per_row * (k_rows[i] - 1));
-    df_width_cost_add(&c, true, k_rows[i], draft_first + draft_per_row * k_rows[i]);
+    df_width_cost_calibrate(&c.verify, k_rows[i], first + per_row * (k_rows[i] - 1), 0, 0);
+    df_width_cost_calibrate(&c.draft, k_rows[i], draft_first + draft_per_row * k_rows[i], 0, 0);
   }
   return c;
 }
@@ -65,25 +65,37 @@ static void test_update__converges_to_the_rate(void **state) {
 static void test_cost__interpolates_between_measured_rows(void **state) {
   (void)state;
   const df_width_costs c = linear_costs(3.0, 0.25, 1.0, 0.1);
-  assert_true(fabs(df_width_cost_verify(&c, 1) - 3.0) < 1e-9);
-  assert_true(fabs(df_width_cost_verify(&c, 6) - 4.25) < 1e-9);
-  assert_true(fabs(df_width_cost_draft(&c, 12) - 2.2) < 1e-9);
-  assert_true(fabs(df_width_cost_verify(&c, 32) - 2 * (3.0 + 0.25 * 15)) < 1e-9);
-  const df_width_costs none = {{0}, {0}};
-  assert_true(df_width_cost_verify(&none, 4) == 0);
+  assert_true(fabs(df_width_cost_at(&c.verify, 1, 0) - 3.0) < 1e-9);
+  assert_true(fabs(df_width_cost_at(&c.verify, 6, 0) - 4.25) < 1e-9);
+  assert_true(fabs(df_width_cost_at(&c.draft, 12, 0) - 2.2) < 1e-9);
+  assert_true(fabs(df_width_cost_at(&c.verify, 32, 0) - 2 * (3.0 + 0.25 * 15)) < 1e-9);
+  const df_width_costs none = {0};
+  assert_true(df_width_cost_at(&none.verify, 4, 100) == 0);
 }
 
 static void test_cost__an_outlier_counts_for_little(void **state) {
   (void)state;
-  df_width_costs c = {{0}, {0}};
-  df_width_cost_add(&c, false, 8, 4.0);
-  df_width_cost_add(&c, false, 8, 400.0);
-  assert_true(c.verify[8] <= 4.0 * 1.05 + 1e-9);
+  df_width_cost c = {{0}, {0}};
+  df_width_cost_add(&c, 8, 0, 4.0);
+  df_width_cost_add(&c, 8, 0, 400.0);
+  assert_true(c.base[8] <= 4.0 * 1.125 + 1e-9);
+}
+
+static void test_cost__grows_with_depth(void **state) {
+  (void)state;
+  df_width_cost c = {{0}, {0}};
+  df_width_cost_calibrate(&c, 1, 3.0, 1000, 4.0);
+  df_width_cost_calibrate(&c, 9, 5.0, 1000, 13.0);
+  assert_true(fabs(df_width_cost_at(&c, 1, 2000) - 5.0) < 1e-9);
+  assert_true(fabs(df_width_cost_at(&c, 5, 500) - (4.0 + 0.0045 * 500)) < 1e-9);
+  for (int i = 0; i < 200; i++) df_width_cost_add(&c, 9, 500, 10.0); /* a machine that became slower */
+  assert_true(fabs(df_width_cost_at(&c, 9, 500) - 10.0) < 0.05);
+  assert_true(fabs(df_width_cost_at(&c, 9, 1500) - 18.0) < 0.05);
 }
 
 /* The answer of a search written out here. */
 static uint32_t best_by_hand(double p, double first, double per_row, double d0, double d1, uint32_t max) {
-  double best = 1.0 / first;
+  double best = 1.03 / first;
   uint32_t w_best = 1;
   for (uint32_t w = 2; w <= max; w++) {
     const double tokens = (1 - pow(p, w)) / (1 - p);
@@ -104,7 +116,7 @@ static void test_choose__equals_a_search_by_hand(void **state) {
       const df_width_costs c = linear_costs(3.0, 0.2, 0.8, 0.1);
       df_width_estimate e = steady(k_p[i]), *one = &e;
       const uint32_t want = best_by_hand(k_p[i], 3.0, 0.2, 0.8, 0.1, max);
-      assert_int_equal(df_width_choose(&c, &one, 1, max), want);
+      assert_int_equal(df_width_choose(&c, &one, 1, max, 0), want);
     }
 }
 
@@ -115,13 +127,13 @@ static void test_choose__a_hopeless_draft_costs_at_most_its_probes(void **state)
   double plain = 0, spent = 0;
   uint32_t probes = 0;
   for (int i = 0; i < 20000; i++) {
-    const uint32_t w = df_width_choose(&c, &one, 1, 16);
+    const uint32_t w = df_width_choose(&c, &one, 1, 16, 0);
     if (w > 1) {
       probes++;
       df_width_estimate_update(&e, w - 1, 0);
     }
-    plain += df_width_cost_verify(&c, 1);
-    spent += df_width_cost_verify(&c, w) + (w > 1 ? df_width_cost_draft(&c, w) : 0);
+    plain += df_width_cost_at(&c.verify, 1, 0);
+    spent += df_width_cost_at(&c.verify, w, 0) + (w > 1 ? df_width_cost_at(&c.draft, w, 0) : 0);
   }
   assert_true(probes > 20); /* it keeps looking */
   assert_true(spent / plain < 1.03);
@@ -134,26 +146,39 @@ static void test_choose__a_probe_finds_a_better_text(void **state) {
   for (uint32_t j = 0; j < DF_WIDTH_MAX; j++) e.tried[j] = 20, e.accepted[j] = 0.2f;
   uint32_t w = 1;
   for (int i = 0; i < 4000 && w <= 4; i++) {
-    w = df_width_choose(&c, &one, 1, 16);
+    w = df_width_choose(&c, &one, 1, 16, 0);
     if (w > 1) df_width_estimate_update(&e, w - 1, w - 1); /* everything is accepted from now on */
   }
   assert_true(w > 4);
 }
 
+static void test_choose__looks_at_the_price_of_plain_decoding_again(void **state) {
+  (void)state;
+  df_width_costs c = linear_costs(30.0, 0.2, 0.8, 0.1); /* plain steps were dear once */
+  df_width_estimate e = steady(0.4f), *one = &e;
+  uint32_t last[100];
+  for (int i = 0; i < 100; i++) {
+    last[i] = df_width_choose(&c, &one, 1, 16, 0);
+    df_width_cost_add(&c.verify, last[i], 0, last[i] == 1 ? 1.0 : 30.0); /* and are cheap now */
+  }
+  assert_true(last[0] > 1);
+  for (int i = 96; i < 100; i++) assert_int_equal(last[i], 1);
+}
+
 static void test_choose__without_costs_it_does_not_draft(void **state) {
   (void)state;
-  const df_width_costs none = {{0}, {0}};
+  const df_width_costs none = {0};
   df_width_estimate e = steady(0.9f), *one = &e;
-  assert_int_equal(df_width_choose(&none, &one, 1, 16), 1);
+  assert_int_equal(df_width_choose(&none, &one, 1, 16, 0), 1);
 }
 
 static void test_choose__a_group_takes_one_width_for_all(void **state) {
   (void)state;
   df_width_costs c = linear_costs(3.0, 0.2, 0.8, 0.1);
-  df_width_cost_add(&c, false, 32, 3.0 + 0.2 * 31);
-  df_width_cost_add(&c, true, 32, 0.8 + 0.1 * 32);
+  df_width_cost_calibrate(&c.verify, 32, 3.0 + 0.2 * 31, 0, 0);
+  df_width_cost_calibrate(&c.draft, 32, 0.8 + 0.1 * 32, 0, 0);
   df_width_estimate good = steady(0.95f), bad = steady(0.02f), *both[] = {&good, &bad}, *twice[] = {&good, &good};
-  const uint32_t mixed = df_width_choose(&c, both, 2, 16), alike = df_width_choose(&c, twice, 2, 16);
+  const uint32_t mixed = df_width_choose(&c, both, 2, 16, 0), alike = df_width_choose(&c, twice, 2, 16, 0);
   assert_true(mixed >= 1 && mixed < alike);
 }
 
@@ -164,9 +189,11 @@ int main(void) {
       cmocka_unit_test(test_update__converges_to_the_rate),
       cmocka_unit_test(test_cost__interpolates_between_measured_rows),
       cmocka_unit_test(test_cost__an_outlier_counts_for_little),
+      cmocka_unit_test(test_cost__grows_with_depth),
       cmocka_unit_test(test_choose__equals_a_search_by_hand),
       cmocka_unit_test(test_choose__a_hopeless_draft_costs_at_most_its_probes),
       cmocka_unit_test(test_choose__a_probe_finds_a_better_text),
+      cmocka_unit_test(test_choose__looks_at_the_price_of_plain_decoding_again),
       cmocka_unit_test(test_choose__without_costs_it_does_not_draft),
       cmocka_unit_test(test_choose__a_group_takes_one_width_for_all),
   };

@@ -78,7 +78,7 @@ static void locate_blocks(const df_op_attn *a, const attn_tile *t, uint32_t chun
   for (uint32_t i = 0; i < 4; i++) {
     const uint32_t at = chunk * 4 + i;
     const uint32_t page = at < a->batch->max_pages ? table[at] : 0;
-    const size_t off = ((size_t)page * a->n_kv + t->g) * a->kv.head_bytes;
+    const size_t off = t->g * a->kv.head_stride + page * a->kv.head_bytes;
     k[i] = a->kv.k + off;
     v[i] = a->kv.v + off;
   }

@@ -95,7 +95,7 @@ void df_run_rope_kv(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uin
         store_token(a, k, v, a->slot[r], g);
         continue;
       }
-      const size_t off = ((size_t)page * a->n_kv + g) * a->kv.head_bytes;
+      const size_t off = g * a->kv.head_stride + page * a->kv.head_bytes;
       ctx->k->kv_store(a->kv.type, k, v, e, a->kv.k + off, a->kv.v + off, at);
     }
   }
