@@ -29,7 +29,7 @@ typedef bool (*df_progress_fn)(void *user, double fraction);
 typedef struct df_model_params {
   uint32_t n_threads;   /* worker threads including the caller; 0 = one per processor of the affinity mask */
   const char *cpu_tier; /* "ref", "avx2", "avx512"; NULL = the best this processor has. Same results in every tier */
-  bool exact;           /* oracle mode: weights widened to float32 and activations never rounded to 8 bits; slow, large */
+  bool exact; /* oracle mode: weights widened to float32 and activations never rounded to 8 bits; slow, large */
   df_progress_fn progress; /* may be NULL */
   void *progress_user;
 } df_model_params;
@@ -38,8 +38,8 @@ DF_API df_model_params df_model_params_default(void);
 
 /* Facts about an open model; all counts in the units of the vocabulary of docs/architecture.md. */
 typedef struct df_model_info {
-  const char *arch;      /* "llama", "qwen2", "qwen3" */
-  const char *name;      /* general.name or folder name */
+  const char *arch; /* "llama", "qwen2", "qwen3" */
+  const char *name; /* general.name or folder name */
   uint32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab, n_ctx_train;
   uint64_t n_params;
   uint64_t file_bytes;   /* size of the weight file(s) */
@@ -55,13 +55,14 @@ DF_API df_status df_model_open(const char *path, const df_model_params *params, 
 DF_API void df_model_close(df_model *m); /* NULL is fine */
 DF_API df_model_info df_model_get_info(const df_model *m);
 
-/* Values of draft_vocab besides a number. AUTO: 8,192 tokens, 16,384 for vocabularies above 65,536, all when the file has no
- * rank table. */
+/* Values of draft_vocab besides a number. AUTO: 8,192 tokens, 16,384 for vocabularies above 65,536, all when the file
+ * has no rank table. */
 #define DF_DRAFT_VOCAB_FULL 0u
 #define DF_DRAFT_VOCAB_AUTO UINT32_MAX
 
 typedef struct df_draft_params {
-  uint32_t draft_vocab; /* draft only from this many most frequent tokens (needs a rank table in the file); default AUTO */
+  uint32_t
+      draft_vocab; /* draft only from this many most frequent tokens (needs a rank table in the file); default AUTO */
 } df_draft_params;
 
 DF_API df_draft_params df_draft_params_default(void);
@@ -70,7 +71,7 @@ typedef struct df_draft_info {
   uint32_t n_layers, hidden, block_size; /* block_size counts rows: anchor + drafts */
   int32_t mask_token_id;
   uint32_t n_taps;
-  uint32_t taps[32]; /* target layers whose output is tapped, 0-based */
+  uint32_t taps[32];    /* target layers whose output is tapped, 0-based */
   uint32_t draft_vocab; /* tokens the draft may propose */
   uint64_t weight_bytes;
 } df_draft_info;

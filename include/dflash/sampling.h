@@ -1,8 +1,8 @@
 /*
  * dflash/sampling.h - how a token is chosen from the model's distribution.
  *
- * Order: logit bias, repetition penalty, presence and frequency penalty, temperature, top-k, top-p, min-p; then one draw
- * per emitted position from a generator keyed by (seed, position), so that the text does not depend on drafting.
+ * Order: logit bias, repetition penalty, presence and frequency penalty, temperature, top-k, top-p, min-p; then one
+ * draw per emitted position from a generator keyed by (seed, position), so that the text does not depend on drafting.
  * Ownership: plain data; bias is borrowed by the calls that take the struct. Threads: no state.
  */
 #ifndef DFLASH_SAMPLING_H

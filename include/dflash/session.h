@@ -24,20 +24,20 @@ enum { DF_MAX_WIDTH = 16 }; /* rows of a verify block: anchor + up to 15 drafted
 typedef struct df_session df_session;
 
 typedef struct df_session_params {
-  uint32_t n_ctx;          /* positions of the KV cache; 0 = the model's own limit, at most 8192 */
-  bool kv_f32;             /* store K and V as float32 instead of half */
-  int32_t spec_draft_max;  /* drafted tokens per step, bonus not counted (width = this + 1); -1 = default of the draft */
-  bool no_graph;           /* emit programs anew for every step instead of replaying recorded ones */
+  uint32_t n_ctx;         /* positions of the KV cache; 0 = the model's own limit, at most 8192 */
+  bool kv_f32;            /* store K and V as float32 instead of half */
+  int32_t spec_draft_max; /* drafted tokens per step, bonus not counted (width = this + 1); -1 = default of the draft */
+  bool no_graph;          /* emit programs anew for every step instead of replaying recorded ones */
   const char *attention_backend;         /* "naive", "flash", "splitkv" or an alias; NULL = default */
   const char *prefill_attention_backend; /* overrides for one phase; NULL = attention_backend */
   const char *decode_attention_backend;
-  const char *verify_attention_backend;  /* own slot for verify; NULL = by speculative_attention_mode */
+  const char *verify_attention_backend;   /* own slot for verify; NULL = by speculative_attention_mode */
   const char *speculative_attention_mode; /* "prefill" (default) or "decode" */
-  bool two_batch_overlap;  /* run the two halves of a batch interleaved */
-  uint32_t page_size;      /* tokens per KV page: 1, 16 or 64; 0 = 16 */
+  bool two_batch_overlap;                 /* run the two halves of a batch interleaved */
+  uint32_t page_size;                     /* tokens per KV page: 1, 16 or 64; 0 = 16 */
   const uint32_t *graph_seqs; /* ascending batch sizes that programs are recorded for; NULL = a default list */
   uint32_t n_graph_seqs;
-  uint64_t graph_memory;   /* most bytes recorded programs may take; 0 = no limit */
+  uint64_t graph_memory; /* most bytes recorded programs may take; 0 = no limit */
 } df_session_params;
 
 DF_API df_session_params df_session_params_default(void);
@@ -45,7 +45,7 @@ DF_API df_session_params df_session_params_default(void);
 /* draft may be NULL (plain decoding). Errors: ARGUMENT, MEMORY, UNSUPPORTED (a backend that cannot do its phase). */
 DF_API df_status df_session_create(df_model *model, df_draft *draft, const df_session_params *params, df_session **out,
                                    df_error *err) DF_CHECK;
-DF_API void df_session_free(df_session *s); /* NULL is fine */
+DF_API void df_session_free(df_session *s);  /* NULL is fine */
 DF_API void df_session_reset(df_session *s); /* forgets all cached tokens */
 DF_API uint32_t df_session_n_ctx(const df_session *s);
 DF_API uint32_t df_session_n_cached(const df_session *s); /* tokens whose KV is valid */
@@ -76,15 +76,15 @@ typedef struct df_event {
 typedef bool (*df_event_fn)(void *user, const df_event *ev); /* false = stop after this token */
 
 typedef struct df_generate_params {
-  uint32_t max_tokens;     /* at least 1 */
-  uint32_t min_tokens;     /* end tokens are not allowed to end the text before this many */
+  uint32_t max_tokens; /* at least 1 */
+  uint32_t min_tokens; /* end tokens are not allowed to end the text before this many */
   bool ignore_eos;
   bool show_special;       /* control tokens appear in the text */
   const char *const *stop; /* stop strings, borrowed */
   uint32_t n_stop;
   df_sampling_params sampling;
-  bool hash_logits;        /* fill df_result.logits_hash: reads all logits of every kept position (slower) */
-  df_event_fn on_event;    /* may be NULL */
+  bool hash_logits;     /* fill df_result.logits_hash: reads all logits of every kept position (slower) */
+  df_event_fn on_event; /* may be NULL */
   void *user;
   const volatile sig_atomic_t *cancel; /* polled once a step; may be NULL */
 } df_generate_params;
@@ -92,19 +92,19 @@ typedef struct df_generate_params {
 DF_API df_generate_params df_generate_params_default(void);
 
 typedef struct df_stats {
-  uint32_t prompt_tokens;  /* length of the prompt */
-  uint32_t cached_tokens;  /* of these, taken from the session's cache */
-  uint32_t new_tokens;     /* kept tokens */
-  uint32_t steps;          /* target passes after prefill */
-  uint32_t verify_steps;   /* of these, passes that verified drafts */
-  uint32_t drafted, accepted;            /* tokens, all verify steps */
-  uint32_t drafted_at[DF_MAX_WIDTH];     /* [j] = steps that drafted slot j + 1 */
-  uint32_t accepted_at[DF_MAX_WIDTH];    /* [j] = steps that accepted slot j + 1 */
-  uint32_t emitted_verify;               /* tokens emitted by verify steps, bonus included */
-  double prefill_ms, decode_ms;          /* wall time; decode excludes prefill */
+  uint32_t prompt_tokens;                           /* length of the prompt */
+  uint32_t cached_tokens;                           /* of these, taken from the session's cache */
+  uint32_t new_tokens;                              /* kept tokens */
+  uint32_t steps;                                   /* target passes after prefill */
+  uint32_t verify_steps;                            /* of these, passes that verified drafts */
+  uint32_t drafted, accepted;                       /* tokens, all verify steps */
+  uint32_t drafted_at[DF_MAX_WIDTH];                /* [j] = steps that drafted slot j + 1 */
+  uint32_t accepted_at[DF_MAX_WIDTH];               /* [j] = steps that accepted slot j + 1 */
+  uint32_t emitted_verify;                          /* tokens emitted by verify steps, bonus included */
+  double prefill_ms, decode_ms;                     /* wall time; decode excludes prefill */
   double draft_ms, verify_ms, inject_ms, sample_ms; /* parts of decode_ms */
-  double first_token_ms;                 /* from the call to the first token */
-  uint64_t step_allocations;             /* heap allocations during decode steps (0 expected) */
+  double first_token_ms;                            /* from the call to the first token */
+  uint64_t step_allocations;                        /* heap allocations during decode steps (0 expected) */
 } df_stats;
 
 /* Mean emitted tokens per verify step, bonus included; 1 when nothing was drafted. */

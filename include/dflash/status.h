@@ -25,18 +25,18 @@ extern "C" {
 /* 0 is success, every failure is negative. Values are stable across versions. */
 typedef enum df_status {
   DF_OK = 0,
-  DF_ERR_ARGUMENT = -1,      /* a caller passed something outside the documented range */
-  DF_ERR_MEMORY = -2,        /* allocation failed */
-  DF_ERR_IO = -3,            /* the operating system refused a file operation */
-  DF_ERR_FORMAT = -4,        /* a file or text does not follow its format */
-  DF_ERR_UNSUPPORTED = -5,   /* well formed, but this build or device cannot do it */
-  DF_ERR_MISMATCH = -6,      /* two things do not belong together (draft and target, checksum) */
-  DF_ERR_LIMIT = -7,         /* a documented limit was exceeded (context, template steps, sizes) */
-  DF_ERR_NETWORK = -8,       /* a download failed */
-  DF_ERR_CANCELLED = -9,     /* the caller asked to stop */
+  DF_ERR_ARGUMENT = -1,       /* a caller passed something outside the documented range */
+  DF_ERR_MEMORY = -2,         /* allocation failed */
+  DF_ERR_IO = -3,             /* the operating system refused a file operation */
+  DF_ERR_FORMAT = -4,         /* a file or text does not follow its format */
+  DF_ERR_UNSUPPORTED = -5,    /* well formed, but this build or device cannot do it */
+  DF_ERR_MISMATCH = -6,       /* two things do not belong together (draft and target, checksum) */
+  DF_ERR_LIMIT = -7,          /* a documented limit was exceeded (context, template steps, sizes) */
+  DF_ERR_NETWORK = -8,        /* a download failed */
+  DF_ERR_CANCELLED = -9,      /* the caller asked to stop */
   DF_ERR_MASK_CONTRACT = -10, /* a verify mask was missing, superfluous or of another layout */
-  DF_ERR_TEMPLATE = -11,     /* a chat template raised an error itself */
-  DF_ERR_INTERNAL = -12      /* our own mistake; please report */
+  DF_ERR_TEMPLATE = -11,      /* a chat template raised an error itself */
+  DF_ERR_INTERNAL = -12       /* our own mistake; please report */
 } df_status;
 
 /* One failure. msg is one line without final newline; hint (may be empty) says what to do about it. */

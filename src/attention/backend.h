@@ -28,10 +28,10 @@ typedef struct df_attn_caps {
   bool causal;           /* expresses a linear chain by itself */
   bool sliding_window;
   bool graph_safe;
-  bool recurrent;        /* keeps state that cannot be rolled back to an arbitrary position */
-  uint32_t max_rows;     /* most rows of one sequence in one pass */
-  uint32_t kv_types;     /* bit per df_kv_type */
-  uint32_t page_sizes;   /* sum of the sizes it can read: powers of two, so a bit each */
+  bool recurrent;      /* keeps state that cannot be rolled back to an arbitrary position */
+  uint32_t max_rows;   /* most rows of one sequence in one pass */
+  uint32_t kv_types;   /* bit per df_kv_type */
+  uint32_t page_sizes; /* sum of the sizes it can read: powers of two, so a bit each */
 } df_attn_caps;
 
 /* One layer's attention, as the model emits it. */
@@ -52,7 +52,7 @@ typedef struct df_attn_pass {
   df_mode mode;
   df_mask_layout mask_layout; /* captured */
   const df_mask_buffer *mask; /* the static input a captured mask is read from; NULL with NONE */
-  uint32_t seq0;         /* sequence of the whole batch that the batch's first one is */
+  uint32_t seq0;              /* sequence of the whole batch that the batch's first one is */
 } df_attn_pass;
 
 typedef enum df_attn_phase { DF_PHASE_EAGER, DF_PHASE_CAPTURE, DF_PHASE_REPLAY } df_attn_phase;
@@ -72,8 +72,8 @@ typedef struct df_attn_ops {
   /* Before every pass: host work, planning. */
   df_status (*plan)(df_attn *a, const df_batch *batch, df_mode mode, df_attn_phase phase, df_error *err);
   df_status (*emit)(df_attn *a, const df_attn_pass *pass, const df_attn_layer *layer, df_error *err);
-  /* The leaf that runs a mode: a leaf returns itself, a wrapper its child (one step, not the whole way), NULL when it has
-   * none or only itself. */
+  /* The leaf that runs a mode: a leaf returns itself, a wrapper its child (one step, not the whole way), NULL when it
+   * has none or only itself. */
   df_attn *(*executor)(df_attn *a, df_mode mode);
   const df_verify_mask *(*mask)(const df_attn *a);
   /* The backend for half i (0, 1) of a batch that is run as two interleaved halves; NULL when it is not split. */

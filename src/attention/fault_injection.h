@@ -1,6 +1,6 @@
 /*
- * attention/fault_injection.h - switches that bring a known fault back, for tests and demonstrations. Compiled in only with
- * DF_FAULT_INJECTION; other builds have none of this.
+ * attention/fault_injection.h - switches that bring a known fault back, for tests and demonstrations. Compiled in only
+ * with DF_FAULT_INJECTION; other builds have none of this.
  *
  *   DF_TEST_MASK_POLICY=force_mask    verify programs are captured with a FULL mask that no pass is ever given
  *   DF_TEST_MASK_POLICY=wrapper_name  the same, but decided as the original fault did: by looking at the outermost
@@ -15,7 +15,8 @@
 #include "attention/verify_mask.h"
 
 #ifdef DF_FAULT_INJECTION
-/* Replaces the layout that verify programs are captured with. Returns a line for people, NULL when nothing is injected. */
+/* Replaces the layout that verify programs are captured with. Returns a line for people, NULL when nothing is injected.
+ */
 const char *df_fault_mask_policy(const df_attn *outer, df_mask_layout *layout);
 /* False when the guard is switched off. */
 bool df_fault_mask_guard(void);

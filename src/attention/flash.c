@@ -6,7 +6,10 @@ static df_attn_caps flash_caps(const df_attn *a) {
   (void)a;
   return (df_attn_caps){.reads_mask = true,
                         .mask_layouts = 1u << DF_MASK_NONE | 1u << DF_MASK_QLEN | 1u << DF_MASK_FULL,
-                        .causal = true, .sliding_window = true, .graph_safe = true, .max_rows = UINT32_MAX,
+                        .causal = true,
+                        .sliding_window = true,
+                        .graph_safe = true,
+                        .max_rows = UINT32_MAX,
                         .kv_types = 1u << DF_KV_F16 | 1u << DF_KV_F32,
                         .page_sizes = DF_PAGE_SIZES};
 }
@@ -17,9 +20,15 @@ static df_status flash_emit(df_attn *a, const df_attn_pass *pass, const df_attn_
   return df_emit_attn(pass->program, DF_OP_ATTN_TILE, &op, err);
 }
 
-static const df_attn_ops k_flash_ops = {.caps = flash_caps, .graph_init = df_leaf_graph_init, .plan = df_leaf_plan,
-                                        .emit = flash_emit, .executor = df_leaf_executor, .mask = df_leaf_mask, .half = df_leaf_half,
-                                        .commit = df_leaf_commit, .free = df_leaf_free};
+static const df_attn_ops k_flash_ops = {.caps = flash_caps,
+                                        .graph_init = df_leaf_graph_init,
+                                        .plan = df_leaf_plan,
+                                        .emit = flash_emit,
+                                        .executor = df_leaf_executor,
+                                        .mask = df_leaf_mask,
+                                        .half = df_leaf_half,
+                                        .commit = df_leaf_commit,
+                                        .free = df_leaf_free};
 
 df_status df_attn_flash_create(const df_attn_shape *shape, df_attn **out, df_error *err) {
   return df_leaf_create(&k_flash_ops, "flash", shape, out, err);

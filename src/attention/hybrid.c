@@ -74,7 +74,8 @@ static df_attn *hybrid_half(df_attn *a, uint32_t i) {
   return NULL;
 }
 
-static df_status hybrid_commit(df_attn *a, const df_batch *batch, const uint32_t *lens, uint32_t n_seqs, df_error *err) {
+static df_status hybrid_commit(df_attn *a, const df_batch *batch, const uint32_t *lens, uint32_t n_seqs,
+                               df_error *err) {
   df_attn *c = hybrid_executor(a, DF_MODE_TARGET_VERIFY);
   return c->ops->commit(c, batch, lens, n_seqs, err);
 }
@@ -87,12 +88,18 @@ static void hybrid_free(df_attn *a) {
   df_free(h);
 }
 
-static const df_attn_ops k_hybrid_ops = {.caps = hybrid_caps, .graph_init = hybrid_graph_init, .plan = hybrid_plan,
-                                         .emit = hybrid_emit, .executor = hybrid_executor, .mask = hybrid_mask, .half = hybrid_half,
-                                         .commit = hybrid_commit, .free = hybrid_free};
+static const df_attn_ops k_hybrid_ops = {.caps = hybrid_caps,
+                                         .graph_init = hybrid_graph_init,
+                                         .plan = hybrid_plan,
+                                         .emit = hybrid_emit,
+                                         .executor = hybrid_executor,
+                                         .mask = hybrid_mask,
+                                         .half = hybrid_half,
+                                         .commit = hybrid_commit,
+                                         .free = hybrid_free};
 
-df_status df_attn_hybrid_create(df_attn *prefill, df_attn *decode, df_attn *verify, bool verify_on_decode, df_attn **out,
-                                df_error *err) {
+df_status df_attn_hybrid_create(df_attn *prefill, df_attn *decode, df_attn *verify, bool verify_on_decode,
+                                df_attn **out, df_error *err) {
   hybrid *h = df_calloc(1, sizeof *h);
   if (!h) {
     if (verify != decode && verify != prefill) df_attn_free(verify);

@@ -6,14 +6,17 @@
 #include "base/size.h"
 #include "device/cpu/cpu_ops.h"
 
-df_status df_leaf_create(const df_attn_ops *ops, const char *label, const df_attn_shape *shape, df_attn **out, df_error *err) {
+df_status df_leaf_create(const df_attn_ops *ops, const char *label, const df_attn_shape *shape, df_attn **out,
+                         df_error *err) {
   const df_attn_shape *s = shape;
   if (s->n_kv == 0 || s->n_heads % s->n_kv)
     return DF_FAIL(err, DF_ERR_UNSUPPORTED, "%u query heads do not divide among %u KV heads", s->n_heads, s->n_kv);
   if (s->head_dim % DF_QBLOCK || s->head_dim > DF_ATTN_MAX_HEAD)
-    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "head width %u is not a multiple of %d up to %d", s->head_dim, DF_QBLOCK, DF_ATTN_MAX_HEAD);
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "head width %u is not a multiple of %d up to %d", s->head_dim, DF_QBLOCK,
+                   DF_ATTN_MAX_HEAD);
   if (s->n_heads / s->n_kv > DF_ATTN_MAX_QUERIES)
-    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "%u query heads per KV head exceed %d", s->n_heads / s->n_kv, DF_ATTN_MAX_QUERIES);
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "%u query heads per KV head exceed %d", s->n_heads / s->n_kv,
+                   DF_ATTN_MAX_QUERIES);
   df_leaf *l = df_calloc(1, sizeof *l);
   if (!l) return DF_OOM(err, "an attention backend", sizeof *l);
   l->base.ops = ops;
@@ -70,9 +73,9 @@ uint32_t df_leaf_max_tile(const df_leaf *l) {
 
 enum { MIN_TILE = 8 }; /* smaller tiles even work out less than they cost in reading K and V again */
 
-/* Query rows of one chunk: as many as the scratch holds, so that K and V are read once for all rows of a verify; fewer where
- * the chunks would not come out even among the workers (neighbouring chunks share K and V in one worker's cache). Tiling moves
- * work between workers and never changes a bit. */
+/* Query rows of one chunk: as many as the scratch holds, so that K and V are read once for all rows of a verify; fewer
+ * where the chunks would not come out even among the workers (neighbouring chunks share K and V in one worker's cache).
+ * Tiling moves work between workers and never changes a bit. */
 static uint32_t tile_rows(const df_leaf *l, uint32_t rows, uint32_t seqs) {
   const uint32_t workers = l->shape.n_workers;
   uint32_t t = df_leaf_max_tile(l);
@@ -89,10 +92,19 @@ void df_leaf_op(const df_leaf *l, const df_attn_pass *pass, const df_attn_layer 
   /* Rows of one sequence: uniform over the batch, or in a ragged pass up to all of them. */
   const uint32_t all = df_program_max_rows(pass->program), seqs = df_program_max_seqs(pass->program);
   const uint32_t rows = pass->mode == DF_MODE_EXTEND ? all : (all + seqs - 1) / seqs;
-  *op = (df_op_attn){.batch = pass->batch, .q = layer->q, .q_ld = layer->q_ld, .out = layer->out, .kv = layer->kv,
-                     .n_heads = s->n_heads, .n_kv = s->n_kv, .head_dim = s->head_dim,
-                     .scale = 1.0f / sqrtf((float)s->head_dim), .causal = layer->causal, .window = layer->window,
-                     .mask_layout = pass->mask_layout, .mask = pass->mask,
+  *op = (df_op_attn){.batch = pass->batch,
+                     .q = layer->q,
+                     .q_ld = layer->q_ld,
+                     .out = layer->out,
+                     .kv = layer->kv,
+                     .n_heads = s->n_heads,
+                     .n_kv = s->n_kv,
+                     .head_dim = s->head_dim,
+                     .scale = 1.0f / sqrtf((float)s->head_dim),
+                     .causal = layer->causal,
+                     .window = layer->window,
+                     .mask_layout = pass->mask_layout,
+                     .mask = pass->mask,
                      .seq0 = pass->seq0};
   op->tile_rows = tile_rows(l, rows, seqs);
   op->n_tiles = (rows + op->tile_rows - 1) / op->tile_rows;

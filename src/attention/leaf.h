@@ -22,7 +22,8 @@ df_status df_leaf_plan(df_attn *a, const df_batch *batch, df_mode mode, df_attn_
 df_attn *df_leaf_executor(df_attn *a, df_mode mode);
 const df_verify_mask *df_leaf_mask(const df_attn *a);
 df_attn *df_leaf_half(df_attn *a, uint32_t i);
-df_status df_leaf_commit(df_attn *a, const df_batch *batch, const uint32_t *lens, uint32_t n_seqs, df_error *err) DF_CHECK;
+df_status df_leaf_commit(df_attn *a, const df_batch *batch, const uint32_t *lens, uint32_t n_seqs,
+                         df_error *err) DF_CHECK;
 void df_leaf_free(df_attn *a);
 
 /* Most query rows of one chunk. */

@@ -9,8 +9,13 @@ enum { MAX_ROWS = 64 }; /* bounds the part buffer: prefill through this leaf goe
 
 static df_attn_caps splitkv_caps(const df_attn *a) {
   (void)a;
-  return (df_attn_caps){.reads_mask = false, .mask_layouts = 1u << DF_MASK_NONE, .causal = true, .sliding_window = true,
-                        .graph_safe = true, .max_rows = MAX_ROWS, .kv_types = 1u << DF_KV_F16 | 1u << DF_KV_F32,
+  return (df_attn_caps){.reads_mask = false,
+                        .mask_layouts = 1u << DF_MASK_NONE,
+                        .causal = true,
+                        .sliding_window = true,
+                        .graph_safe = true,
+                        .max_rows = MAX_ROWS,
+                        .kv_types = 1u << DF_KV_F16 | 1u << DF_KV_F32,
                         .page_sizes = DF_PAGE_SIZES};
 }
 
@@ -47,8 +52,8 @@ static df_status splitkv_emit(df_attn *a, const df_attn_pass *pass, const df_att
   op.tile_rows = df_leaf_max_tile(l);
   op.n_tiles = (rows + op.tile_rows - 1) / op.tile_rows;
   if (op.n_tiles * op.tile_rows > DF_MIN(l->max_rows, (uint32_t)MAX_ROWS) + DF_TILE_ROWS)
-    return DF_FAIL(err, DF_ERR_LIMIT, "attention backend \"%s\" runs at most %u rows of a sequence in one pass", a->label,
-                   DF_MIN(l->max_rows, (uint32_t)MAX_ROWS));
+    return DF_FAIL(err, DF_ERR_LIMIT, "attention backend \"%s\" runs at most %u rows of a sequence in one pass",
+                   a->label, DF_MIN(l->max_rows, (uint32_t)MAX_ROWS));
   op.parts = l->parts;
   op.max_chunks = max_chunks(l);
   const uint32_t tiles = df_program_max_seqs(pass->program) * op.n_kv * op.n_tiles;
@@ -58,9 +63,15 @@ static df_status splitkv_emit(df_attn *a, const df_attn_pass *pass, const df_att
   return df_emit_attn(pass->program, DF_OP_ATTN_MERGE, &op, err);
 }
 
-static const df_attn_ops k_splitkv_ops = {.caps = splitkv_caps, .graph_init = splitkv_graph_init, .plan = df_leaf_plan,
-                                          .emit = splitkv_emit, .executor = df_leaf_executor, .mask = df_leaf_mask, .half = df_leaf_half,
-                                          .commit = df_leaf_commit, .free = df_leaf_free};
+static const df_attn_ops k_splitkv_ops = {.caps = splitkv_caps,
+                                          .graph_init = splitkv_graph_init,
+                                          .plan = df_leaf_plan,
+                                          .emit = splitkv_emit,
+                                          .executor = df_leaf_executor,
+                                          .mask = df_leaf_mask,
+                                          .half = df_leaf_half,
+                                          .commit = df_leaf_commit,
+                                          .free = df_leaf_free};
 
 df_status df_attn_splitkv_create(const df_attn_shape *shape, df_attn **out, df_error *err) {
   return df_leaf_create(&k_splitkv_ops, "splitkv", shape, out, err);

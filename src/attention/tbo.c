@@ -60,8 +60,14 @@ static void tbo_free(df_attn *a) {
   df_free(t);
 }
 
-static const df_attn_ops k_tbo_ops = {.caps = tbo_caps, .graph_init = tbo_graph_init, .plan = tbo_plan, .emit = tbo_emit,
-                                      .executor = tbo_executor, .mask = tbo_mask, .half = tbo_half, .commit = tbo_commit,
+static const df_attn_ops k_tbo_ops = {.caps = tbo_caps,
+                                      .graph_init = tbo_graph_init,
+                                      .plan = tbo_plan,
+                                      .emit = tbo_emit,
+                                      .executor = tbo_executor,
+                                      .mask = tbo_mask,
+                                      .half = tbo_half,
+                                      .commit = tbo_commit,
                                       .free = tbo_free};
 
 df_status df_attn_tbo_create(df_attn *primary, df_attn *child0, df_attn *child1, df_attn **out, df_error *err) {

@@ -5,7 +5,9 @@ df_status df_attn_resolve(df_attn *a, df_mode mode, df_attn **leaf, uint32_t *de
   const df_attn *path[DF_ATTN_MAX_DEPTH + 1];
   for (uint32_t d = 0;; d++) {
     df_attn *next = a->ops->executor(a, mode);
-    if (!next) return DF_FAIL(err, DF_ERR_INTERNAL, "attention backend \"%s\" has nobody to run %s", a->label, df_mode_name(mode));
+    if (!next)
+      return DF_FAIL(err, DF_ERR_INTERNAL, "attention backend \"%s\" has nobody to run %s", a->label,
+                     df_mode_name(mode));
     if (next == a) {
       *leaf = a;
       if (depth) *depth = d;
@@ -14,9 +16,11 @@ df_status df_attn_resolve(df_attn *a, df_mode mode, df_attn **leaf, uint32_t *de
     path[d] = a;
     for (uint32_t i = 0; i <= d; i++)
       if (path[i] == next)
-        return DF_FAIL(err, DF_ERR_ARGUMENT, "attention backend \"%s\" leads back to \"%s\" when asked who runs %s", outer, next->label, df_mode_name(mode));
+        return DF_FAIL(err, DF_ERR_ARGUMENT, "attention backend \"%s\" leads back to \"%s\" when asked who runs %s",
+                       outer, next->label, df_mode_name(mode));
     if (d + 1 > DF_ATTN_MAX_DEPTH)
-      return DF_FAIL(err, DF_ERR_ARGUMENT, "attention backend \"%s\" is nested deeper than %d", outer, DF_ATTN_MAX_DEPTH);
+      return DF_FAIL(err, DF_ERR_ARGUMENT, "attention backend \"%s\" is nested deeper than %d", outer,
+                     DF_ATTN_MAX_DEPTH);
     a = next;
   }
 }

@@ -21,8 +21,8 @@ typedef struct df_mask_decision {
   uint32_t depth;        /* wrappers passed */
 } df_mask_decision;
 
-/* The leaf that runs `mode`. DF_ERR_ARGUMENT for a nesting deeper than DF_ATTN_MAX_DEPTH or one that leads back to itself,
- * DF_ERR_INTERNAL for a wrapper without a child. */
+/* The leaf that runs `mode`. DF_ERR_ARGUMENT for a nesting deeper than DF_ATTN_MAX_DEPTH or one that leads back to
+ * itself, DF_ERR_INTERNAL for a wrapper without a child. */
 df_status df_attn_resolve(df_attn *a, df_mode mode, df_attn **leaf, uint32_t *depth, df_error *err) DF_CHECK;
 
 /* DF_ERR_UNSUPPORTED, naming the outermost backend and the leaf, for a tree on a leaf that cannot read masks. */

@@ -8,13 +8,16 @@
 #include "base/error.h"
 
 typedef struct df_buf {
-  char *data;  /* owned; NULL while empty */
-  size_t len;  /* bytes in use, without the terminating zero */
+  char *data; /* owned; NULL while empty */
+  size_t len; /* bytes in use, without the terminating zero */
   size_t cap;
-  size_t max;  /* largest len allowed; 0 = no limit */
+  size_t max; /* largest len allowed; 0 = no limit */
 } df_buf;
 
-static inline void df_buf_init(df_buf *b, size_t max) { *b = (df_buf){0}; b->max = max; }
+static inline void df_buf_init(df_buf *b, size_t max) {
+  *b = (df_buf){0};
+  b->max = max;
+}
 void df_buf_release(df_buf *b);
 /* Fail with DF_ERR_MEMORY, or DF_ERR_LIMIT beyond max; the buffer keeps what it had. */
 df_status df_buf_reserve(df_buf *b, size_t extra, df_error *err) DF_CHECK;

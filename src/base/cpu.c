@@ -61,8 +61,12 @@ void df_cpu_features_text(char *out, size_t cap) {
   static const struct {
     uint32_t bit;
     const char *name;
-  } names[] = {{DF_CPU_AVX2, "avx2"},       {DF_CPU_FMA, "fma"},         {DF_CPU_F16C, "f16c"},
-               {DF_CPU_AVX512, "avx512"},   {DF_CPU_AVX512VNNI, "avx512vnni"}, {DF_CPU_AVXVNNI, "avxvnni"},
+  } names[] = {{DF_CPU_AVX2, "avx2"},
+               {DF_CPU_FMA, "fma"},
+               {DF_CPU_F16C, "f16c"},
+               {DF_CPU_AVX512, "avx512"},
+               {DF_CPU_AVX512VNNI, "avx512vnni"},
+               {DF_CPU_AVXVNNI, "avxvnni"},
                {DF_CPU_AVX512BF16, "avx512bf16"}};
   const uint32_t have = df_cpu_features();
   size_t n = 0;

@@ -11,8 +11,7 @@
 
 /* Fills *err (when not NULL) and returns code. The message is one line, lower case, no final stop:
  * what failed, then why, names in double quotes. Overlong text is cut at a character border. */
-df_status df_error_set(df_error *err, df_status code, const char *file, int line, const char *fmt, ...)
-    DF_PRINTF(5, 6);
+df_status df_error_set(df_error *err, df_status code, const char *file, int line, const char *fmt, ...) DF_PRINTF(5, 6);
 
 /* Adds the remedy shown under the message. */
 void df_error_hint(df_error *err, const char *fmt, ...) DF_PRINTF(2, 3);
@@ -25,9 +24,9 @@ void df_error_prefix(df_error *err, const char *fmt, ...) DF_PRINTF(2, 3);
 #define DF_FAIL(err, code, ...) ((void)df_error_set((err), (code), __FILE__, __LINE__, __VA_ARGS__), (code))
 
 /* Returns from the calling function when expr fails; for functions with nothing to release. */
-#define DF_TRY(expr)                     \
-  do {                                   \
-    df_status df_try_s_ = (expr);        \
+#define DF_TRY(expr)                          \
+  do {                                        \
+    df_status df_try_s_ = (expr);             \
     if (df_try_s_ != DF_OK) return df_try_s_; \
   } while (0)
 

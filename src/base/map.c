@@ -66,8 +66,10 @@ static df_status grow(df_map *m, df_error *err) {
 df_status df_map_put(df_map *m, const char *key, size_t len, uint32_t value, bool *existed, df_error *err) {
   if (len > UINT32_MAX) return DF_FAIL(err, DF_ERR_LIMIT, "a key of %zu bytes is too long", len);
   if (m->cap == 0 || m->count + 1 > m->cap / 2) {
-    if (m->cap == 0) DF_TRY(df_map_init(m, 8, err));
-    else DF_TRY(grow(m, err));
+    if (m->cap == 0)
+      DF_TRY(df_map_init(m, 8, err));
+    else
+      DF_TRY(grow(m, err));
   }
   uint64_t h = df_hash_bytes(key, len, 0);
   df_map_slot *s = find(m, key, len, h);

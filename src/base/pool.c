@@ -70,8 +70,8 @@ static inline uint32_t count_of(uint64_t v, uint32_t epoch, bool *newer) {
   return age == 0 ? (uint32_t)v : 0;
 }
 
-/* Takes the next chunk of range q, or returns NONE. Compare-and-swap, not fetch-add: a helper that slept through the end of
- * its walk must not take a chunk of the next one before that step may start. */
+/* Takes the next chunk of range q, or returns NONE. Compare-and-swap, not fetch-add: a helper that slept through the
+ * end of its walk must not take a chunk of the next one before that step may start. */
 static uint32_t claim(df_step *s, uint32_t q, uint32_t n_queues, uint32_t epoch, uint32_t n) {
   const uint32_t lo = (uint32_t)((uint64_t)n * q / n_queues), hi = (uint32_t)((uint64_t)n * (q + 1) / n_queues);
   uint64_t v = atomic_load_explicit(&s->claimed[q].v, memory_order_relaxed);
@@ -85,8 +85,8 @@ static uint32_t claim(df_step *s, uint32_t q, uint32_t n_queues, uint32_t epoch,
   }
 }
 
-/* Counts one finished chunk and wakes who sleeps when it was the last. The order of "done" and "sleepers" is sequentially
- * consistent on both sides: either the finisher sees the sleeper, or the sleeper sees the step done. */
+/* Counts one finished chunk and wakes who sleeps when it was the last. The order of "done" and "sleepers" is
+ * sequentially consistent on both sides: either the finisher sees the sleeper, or the sleeper sees the step done. */
 static void finish(df_pool *p, df_step *s, uint32_t epoch, uint32_t n) {
   uint64_t v = atomic_load(&s->done.v), next;
   do {
@@ -220,8 +220,10 @@ unsigned df_pool_threads(const df_pool *p) { return p->n_threads; }
 
 void df_pool_quiesce(df_pool *p) {
   for (unsigned spin = 0; atomic_load(&p->inside); spin++) {
-    if (spin < 1000) cpu_relax();
-    else sched_yield();
+    if (spin < 1000)
+      cpu_relax();
+    else
+      sched_yield();
   }
 }
 

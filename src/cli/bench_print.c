@@ -5,7 +5,7 @@
 
 #include "base/cpu.h"
 #include "base/size.h"
-#include "cli/bench.h"
+#include "cli/bench_report.h"
 #include "cli/cli_stats.h"
 #include "format/json.h"
 
@@ -25,7 +25,8 @@ static const char *fmt(char *buf, size_t cap, const char *f, double v) {
 }
 
 static void print_widths(const df_bench_report *r, const df_cli *cli) {
-  const char *const head[] = {"rows", "verify ms", "best", "x one row", "draft ms", "cycle cost c", "peer ms", "peer x"};
+  const char *const head[] = {"rows",     "verify ms",    "best",    "x one row",
+                              "draft ms", "cycle cost c", "peer ms", "peer x"};
   df_table t;
   df_table_init(&t, r->peer ? 8 : r->l->draft ? 6 : 4, head, "rrrrrrrr");
   const double one = r->width[0].verify.median, peer_one = r->width[0].peer.median;
@@ -40,12 +41,14 @@ static void print_widths(const df_bench_report *r, const df_cli *cli) {
                  w->n_peer ? fmt(b[6], 32, "%.2f", w->peer.median) : "",
                  w->n_peer ? fmt(b[7], 32, "%.2f", w->peer.median / peer_one) : "");
   }
-  df_table_print(&t, stdout, df_term_columns(STDOUT_FILENO), df_term_out(&cli->term, DF_STYLE_BOLD), df_term_out(&cli->term, DF_STYLE_RESET));
+  df_table_print(&t, stdout, df_term_columns(STDOUT_FILENO), df_term_out(&cli->term, DF_STYLE_BOLD),
+                 df_term_out(&cli->term, DF_STYLE_RESET));
   df_table_release(&t);
 }
 
 static void print_set(const df_bench_set *s, const df_cli *cli) {
-  const char *const head[] = {"mode", "tok/s", "best", "x plain", "worst prompt", "accept length", "drafted", "accepted"};
+  const char *const head[] = {"mode",         "tok/s",         "best",    "x plain",
+                              "worst prompt", "accept length", "drafted", "accepted"};
   df_table t;
   printf("\n%s%s%s: %u prompts, texts %s\n", df_term_out(&cli->term, DF_STYLE_BOLD), s->name,
          df_term_out(&cli->term, DF_STYLE_RESET), s->n, s->identical ? "identical in every mode" : "DIFFER");
@@ -53,12 +56,14 @@ static void print_set(const df_bench_set *s, const df_cli *cli) {
   for (uint32_t i = 0; i < s->n_modes; i++) {
     const df_bench_mode *m = &s->mode[i];
     char b[8][32];
-    df_table_add(&t, df_bench_mode_name(m->width, b[0], 32), fmt(b[1], 32, "%.1f", m->spread.median), fmt(b[2], 32, "%.1f", m->spread.max),
-                 fmt(b[3], 32, "%.2f", m->spread.median / s->mode[0].spread.median), fmt(b[4], 32, "%.2f", m->worst_ratio),
-                 fmt(b[5], 32, "%.2f", df_stats_accept_length(&m->sum)), fmt(b[6], 32, "%.0f", m->sum.drafted),
-                 fmt(b[7], 32, "%.0f", m->sum.accepted));
+    df_table_add(&t, df_bench_mode_name(m->width, b[0], 32), fmt(b[1], 32, "%.1f", m->spread.median),
+                 fmt(b[2], 32, "%.1f", m->spread.max),
+                 fmt(b[3], 32, "%.2f", m->spread.median / s->mode[0].spread.median),
+                 fmt(b[4], 32, "%.2f", m->worst_ratio), fmt(b[5], 32, "%.2f", df_stats_accept_length(&m->sum)),
+                 fmt(b[6], 32, "%.0f", m->sum.drafted), fmt(b[7], 32, "%.0f", m->sum.accepted));
   }
-  df_table_print(&t, stdout, df_term_columns(STDOUT_FILENO), df_term_out(&cli->term, DF_STYLE_DIM), df_term_out(&cli->term, DF_STYLE_RESET));
+  df_table_print(&t, stdout, df_term_columns(STDOUT_FILENO), df_term_out(&cli->term, DF_STYLE_DIM),
+                 df_term_out(&cli->term, DF_STYLE_RESET));
   df_table_release(&t);
 }
 
@@ -66,17 +71,19 @@ void df_bench_print(const df_bench_report *r, const df_cli *cli) {
   char brand[64];
   df_cpu_brand(brand, sizeof brand);
   const df_bench_width *one = &r->width[0];
-  printf("%s, %u threads, %s kernels; %s; KV depth %u, %u repetitions, medians\n", brand, r->l->info.n_threads, r->l->info.cpu_tier,
-         r->l->info.name, r->depth, r->reps);
+  printf("%s, %u threads, %s kernels; %s; KV depth %u, %u repetitions, medians\n", brand, r->l->info.n_threads,
+         r->l->info.cpu_tier, r->l->info.name, r->depth, r->reps);
   printf("decode   %8.1f tok/s  (%.2f ms, best %.2f)\n", 1e3 / one->verify.median, one->verify.median, one->verify.min);
   if (r->n_prefill)
-    printf("prefill  %8.1f tok/s  (%u tokens in %.1f ms, best %.1f)\n", r->prefill_n * 1e3 / r->prefill.median, r->prefill_n,
-           r->prefill.median, r->prefill.min);
+    printf("prefill  %8.1f tok/s  (%u tokens in %.1f ms, best %.1f)\n", r->prefill_n * 1e3 / r->prefill.median,
+           r->prefill_n, r->prefill.median, r->prefill.min);
   printf("\n");
   print_widths(r, cli);
   for (uint32_t i = 0; i < r->n_sets; i++) print_set(r->set[i], cli);
   if (r->others >= 0) printf("\nother processes took %.1f %% of the machine\n", 100 * r->others);
-  if (r->noisy) printf("%sthis run was noisy: quote ratios, or repeat it on an idle machine%s\n", df_term_out(&cli->term, DF_STYLE_YELLOW), df_term_out(&cli->term, DF_STYLE_RESET));
+  if (r->noisy)
+    printf("%sthis run was noisy: quote ratios, or repeat it on an idle machine%s\n",
+           df_term_out(&cli->term, DF_STYLE_YELLOW), df_term_out(&cli->term, DF_STYLE_RESET));
 }
 
 static void put_spread(df_json_out *w, const char *key, const df_spread *s) {
@@ -124,7 +131,8 @@ df_status df_bench_json(const df_bench_report *r, const df_cli *cli, df_buf *out
   df_json_out_key(&w, "repetitions"), df_json_out_u64(&w, r->reps);
   df_json_out_key(&w, "others_share"), df_json_out_f64(&w, r->others);
   df_json_out_key(&w, "noisy"), df_json_out_bool(&w, r->noisy);
-  if (r->n_prefill) put_spread(&w, "prefill_ms", &r->prefill), df_json_out_key(&w, "prefill_n"), df_json_out_u64(&w, r->prefill_n);
+  if (r->n_prefill)
+    put_spread(&w, "prefill_ms", &r->prefill), df_json_out_key(&w, "prefill_n"), df_json_out_u64(&w, r->prefill_n);
   df_json_out_key(&w, "widths"), df_json_out_array(&w);
   for (uint32_t i = 0; i < r->n_widths; i++) {
     df_json_out_object(&w);
@@ -162,12 +170,14 @@ static df_status text(df_buf *b, double x, double y, const char *anchor, const c
 
 static df_status frame(df_buf *b, double x0, const char *title, double top, df_error *err) {
   char label[32];
-  DF_TRY(df_buf_printf(b, err, "<rect x=\"%.0f\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#999\"/>\n", x0, TOP, PLOT_W, PLOT_H));
+  DF_TRY(df_buf_printf(b, err, "<rect x=\"%.0f\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#999\"/>\n",
+                       x0, TOP, PLOT_W, PLOT_H));
   DF_TRY(text(b, x0 + PLOT_W / 2.0, TOP - 12, "middle", title, err));
   for (int i = 0; i <= 4; i++) {
     const double y = TOP + PLOT_H - PLOT_H * i / 4.0;
     (void)snprintf(label, sizeof label, "%.4g", top * i / 4);
-    DF_TRY(df_buf_printf(b, err, "<line x1=\"%.0f\" y1=\"%.1f\" x2=\"%.0f\" y2=\"%.1f\" stroke=\"#eee\"/>\n", x0, y, x0 + PLOT_W, y));
+    DF_TRY(df_buf_printf(b, err, "<line x1=\"%.0f\" y1=\"%.1f\" x2=\"%.0f\" y2=\"%.1f\" stroke=\"#eee\"/>\n", x0, y,
+                         x0 + PLOT_W, y));
     DF_TRY(text(b, x0 - 6, y + 4, "end", label, err));
   }
   return DF_OK;
@@ -180,13 +190,16 @@ static df_status speed_line(df_buf *b, const df_bench_set *s, const char *colour
   for (uint32_t i = 0; i < s->n_modes; i++) {
     const df_bench_mode *m = &s->mode[i];
     if (m->width < 0) continue;
-    DF_TRY(df_buf_printf(b, err, "%.1f,%.1f ", x_of(LEFT, m->width ? (uint32_t)m->width : 1), TOP + PLOT_H - PLOT_H * m->spread.median / top));
+    DF_TRY(df_buf_printf(b, err, "%.1f,%.1f ", x_of(LEFT, m->width ? (uint32_t)m->width : 1),
+                         TOP + PLOT_H - PLOT_H * m->spread.median / top));
   }
   DF_TRY(df_buf_puts(b, "\"/>\n", err));
   for (uint32_t i = 0; i < s->n_modes; i++) {
     if (s->mode[i].width >= 0) continue;
     const double y = TOP + PLOT_H - PLOT_H * s->mode[i].spread.median / top;
-    DF_TRY(df_buf_printf(b, err, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"%s\" stroke-dasharray=\"5 4\"/>\n", LEFT, y, LEFT + PLOT_W, y, colour));
+    DF_TRY(df_buf_printf(b, err,
+                         "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"%s\" stroke-dasharray=\"5 4\"/>\n",
+                         LEFT, y, LEFT + PLOT_W, y, colour));
   }
   return DF_OK;
 }
@@ -209,8 +222,11 @@ df_status df_bench_svg(const df_bench_report *r, df_buf *b, df_error *err) {
     for (uint32_t k = 0; k < r->set[i]->n_modes; k++) top = DF_MAX(top, r->set[i]->mode[k].spread.median);
   top *= 1.1;
   const double x1 = LEFT + PLOT_W + 80;
-  DF_TRY(df_buf_printf(b, err, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n"
-                       "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n", x1 + PLOT_W + 20, TOP + PLOT_H + 60));
+  DF_TRY(df_buf_printf(b, err,
+                       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%d\" "
+                       "font-family=\"sans-serif\" font-size=\"12\">\n"
+                       "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+                       x1 + PLOT_W + 20, TOP + PLOT_H + 60));
   DF_TRY(frame(b, LEFT, "tokens/s against rows of a verify block (dashed: automatic width)", top, err));
   DF_TRY(frame(b, x1, "share of steps that accepted position j", 1, err));
   for (uint32_t w = 1; w <= DF_MAX_WIDTH; w += w == 1 ? 1 : 2) {
@@ -223,7 +239,8 @@ df_status df_bench_svg(const df_bench_report *r, df_buf *b, df_error *err) {
     const char *c = k_colours[i % DF_COUNT_OF(k_colours)];
     DF_TRY(speed_line(b, r->set[i], c, top, err));
     DF_TRY(accept_line(b, r->set[i], x1, c, err));
-    DF_TRY(df_buf_printf(b, err, "<rect x=\"%u\" y=\"%d\" width=\"10\" height=\"10\" fill=\"%s\"/>\n", LEFT + 130 * i, TOP + PLOT_H + 34, c));
+    DF_TRY(df_buf_printf(b, err, "<rect x=\"%u\" y=\"%d\" width=\"10\" height=\"10\" fill=\"%s\"/>\n", LEFT + 130 * i,
+                         TOP + PLOT_H + 34, c));
     DF_TRY(text(b, LEFT + 130 * i + 16, TOP + PLOT_H + 43, "start", r->set[i]->name, err));
   }
   return df_buf_puts(b, "</svg>\n", err);

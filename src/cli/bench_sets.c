@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "cli/answer.h"
-#include "cli/bench.h"
+#include "cli/bench_report.h"
 #include "cli/cli_text.h"
 #include "format/json.h"
 
@@ -26,15 +26,19 @@ static df_status one_line(df_bench_set *s, const df_model *m, const char *line, 
   const df_json *chat = df_json_member(root, "chat"), *raw = df_json_member(root, "raw");
   const char *text = df_json_str(chat ? chat : raw, &len);
   df_status st = DF_OK;
-  if (!text) st = DF_FAIL(err, DF_ERR_FORMAT, "neither \"chat\" nor \"raw\" holds a text");
-  else if (chat && df_model_has_chat_template(m)) st = chat_ids(m, text, len, &s->prompt[s->n], &s->n_prompt[s->n], err);
-  else st = df_model_tokenize(m, text, len, false, &s->prompt[s->n], &s->n_prompt[s->n], err);
+  if (!text)
+    st = DF_FAIL(err, DF_ERR_FORMAT, "neither \"chat\" nor \"raw\" holds a text");
+  else if (chat && df_model_has_chat_template(m))
+    st = chat_ids(m, text, len, &s->prompt[s->n], &s->n_prompt[s->n], err);
+  else
+    st = df_model_tokenize(m, text, len, false, &s->prompt[s->n], &s->n_prompt[s->n], err);
   if (st == DF_OK) s->n++;
   df_json_free(root);
   return st;
 }
 
-df_status df_bench_set_load(df_bench_set *s, const df_model *m, const char *dir, const char *name, uint32_t most, df_error *err) {
+df_status df_bench_set_load(df_bench_set *s, const df_model *m, const char *dir, const char *name, uint32_t most,
+                            df_error *err) {
   char path[1024];
   df_buf b;
   df_buf_init(&b, DF_TEXT_MAX);

@@ -1,12 +1,12 @@
-/* dflash bench: how fast a pair is, pass by pass and end to end. All kinds of samples are taken in turn, so that a machine
- * whose speed drifts bends none of the ratios. */
+/* dflash bench: how fast a pair is, pass by pass and end to end. All kinds of samples are taken in turn, so that a
+ * machine whose speed drifts bends none of the ratios. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/size.h"
-#include "cli/bench.h"
+#include "cli/bench_report.h"
 #include "cli/cli_attention.h"
 #include "cli/cli_stats.h"
 #include "cli/interrupt.h"
@@ -21,7 +21,8 @@ static const double k_noise_others = 0.05; /* of the machine */
 static df_status peer_round(df_bench_report *r, df_error *err) {
   char cmd[4096];
   if (snprintf(cmd, sizeof cmd, "exec '%s/verify-bench' '%s' %u %u 3 2>/dev/null", r->peer, r->l->model_path,
-               r->l->info.n_threads, r->depth) >= (int)sizeof cmd || strchr(r->peer, '\'') || strchr(r->l->model_path, '\''))
+               r->l->info.n_threads, r->depth) >= (int)sizeof cmd ||
+      strchr(r->peer, '\'') || strchr(r->l->model_path, '\''))
     return DF_FAIL(err, DF_ERR_ARGUMENT, "the peer's path cannot be used");
   FILE *f = popen(cmd, "r");
   if (!f) return DF_FAIL(err, DF_ERR_IO, "could not start the peer's verify-bench");
@@ -29,7 +30,8 @@ static df_status peer_round(df_bench_report *r, df_error *err) {
   uint32_t threads, depth, rows, seen = 0;
   double best, median, worst;
   while (fgets(line, sizeof line, f)) {
-    if (sscanf(line, "%u,%u,%7[a-z],%u,%lf,%lf,%lf", &threads, &depth, kind, &rows, &best, &median, &worst) != 7) continue;
+    if (sscanf(line, "%u,%u,%7[a-z],%u,%lf,%lf,%lf", &threads, &depth, kind, &rows, &best, &median, &worst) != 7)
+      continue;
     if (strcmp(kind, "all") != 0) continue;
     for (uint32_t i = 0; i < r->n_widths; i++) {
       df_bench_width *w = &r->width[i];
@@ -71,7 +73,8 @@ static df_status passes(df_bench_report *r, df_cli *cli, const df_session_params
   for (uint32_t i = 0; i < r->n_widths; i++) r->width[i].n = 0;
   for (uint32_t i = 0; i < r->reps && s == DF_OK; i++) {
     s = pass_round(r, &b, err);
-    if (s == DF_OK && i % 4 == 0 && r->prefill_n) s = df_bench_prefill(&b, r->prefill_n, &r->prefill_ms[r->n_prefill++], err);
+    if (s == DF_OK && i % 4 == 0 && r->prefill_n)
+      s = df_bench_prefill(&b, r->prefill_n, &r->prefill_ms[r->n_prefill++], err);
     if (s == DF_OK && r->peer && i % 4 == 0) s = peer_round(r, err);
     df_progress_update(&bar, i + 1);
     if (df_interrupted) s = DF_FAIL(err, DF_ERR_CANCELLED, "interrupted");
@@ -84,8 +87,9 @@ static df_status passes(df_bench_report *r, df_cli *cli, const df_session_params
 /* ---- end to end ----------------------------------------------------------------------------------------- */
 
 /* One prompt in one mode; the text of the plain mode is what the others must equal. */
-static df_status run_prompt(df_bench_report *r, df_bench_set *s, df_bench_mode *m, df_session *session, uint32_t p, uint32_t rep,
-                            int32_t **plain, uint32_t *n_plain, double *tokens, double *ms, df_error *err) {
+static df_status run_prompt(df_bench_report *r, df_bench_set *s, df_bench_mode *m, df_session *session, uint32_t p,
+                            uint32_t rep, int32_t **plain, uint32_t *n_plain, double *tokens, double *ms,
+                            df_error *err) {
   df_generate_params g = df_generate_params_default();
   df_result res;
   g.max_tokens = r->n_predict;
@@ -106,8 +110,8 @@ static df_status run_prompt(df_bench_report *r, df_bench_set *s, df_bench_mode *
   return DF_OK;
 }
 
-static df_status run_set(df_bench_report *r, df_bench_set *s, df_session **session, uint32_t reps, df_progress *bar, uint64_t *done,
-                         df_error *err) {
+static df_status run_set(df_bench_report *r, df_bench_set *s, df_session **session, uint32_t reps, df_progress *bar,
+                         uint64_t *done, df_error *err) {
   int32_t *plain[DF_BENCH_PROMPTS] = {NULL};
   uint32_t n_plain[DF_BENCH_PROMPTS] = {0};
   df_status st = DF_OK;
@@ -120,7 +124,8 @@ static df_status run_set(df_bench_report *r, df_bench_set *s, df_session **sessi
         df_progress_update(bar, ++*done);
         if (st == DF_OK && df_interrupted) st = DF_FAIL(err, DF_ERR_CANCELLED, "interrupted");
       }
-    for (uint32_t k = 0; k < s->n_modes && st == DF_OK; k++) s->mode[k].speed[s->mode[k].n++] = ms[k] > 0 ? tokens[k] * 1e3 / ms[k] : 0;
+    for (uint32_t k = 0; k < s->n_modes && st == DF_OK; k++)
+      s->mode[k].speed[s->mode[k].n++] = ms[k] > 0 ? tokens[k] * 1e3 / ms[k] : 0;
   }
   for (uint32_t p = 0; p < s->n; p++) df_free(plain[p]);
   return st;
@@ -132,13 +137,15 @@ static void summarise_set(df_bench_set *s, uint32_t reps) {
     m->spread = df_bench_spread(m->speed, m->n);
     m->worst_ratio = 1e9;
     for (uint32_t p = 0; p < s->n; p++) {
-      const double ratio = df_bench_spread(s->per_prompt[k][p], reps).median / df_bench_spread(s->per_prompt[0][p], reps).median;
+      const double ratio =
+          df_bench_spread(s->per_prompt[k][p], reps).median / df_bench_spread(s->per_prompt[0][p], reps).median;
       m->worst_ratio = DF_MIN(m->worst_ratio, ratio);
     }
   }
 }
 
-static df_status generations(df_bench_report *r, df_cli *cli, const df_session_params *sp, uint32_t reps, df_error *err) {
+static df_status generations(df_bench_report *r, df_cli *cli, const df_session_params *sp, uint32_t reps,
+                             df_error *err) {
   df_session *session[DF_BENCH_MODES] = {NULL};
   df_bench_set *first = r->set[0];
   df_progress bar;
@@ -170,7 +177,8 @@ static df_status add_modes(df_bench_set *s, const df_bench_report *r, const char
     char *end;
     const long w = strtol(p, &end, 10);
     if (end == p || w < 2 || w > DF_MAX_WIDTH || (*end && *end != ',') || s->n_modes == DF_BENCH_MODES)
-      return DF_FAIL(err, DF_ERR_ARGUMENT, "\"%.40s\" is no list of up to %d widths from 2 to %d", widths, DF_BENCH_MODES - 2, DF_MAX_WIDTH);
+      return DF_FAIL(err, DF_ERR_ARGUMENT, "\"%.40s\" is no list of up to %d widths from 2 to %d", widths,
+                     DF_BENCH_MODES - 2, DF_MAX_WIDTH);
     s->mode[s->n_modes++].width = (int32_t)w;
     p = *end ? end + 1 : end;
   }
@@ -270,7 +278,9 @@ int df_verb_bench(df_cli *cli) {
   names = df_strdup(df_opt_text(o, OPT_BENCH_SETS, l.draft ? "gsm8k-5shot,gsm8k-chat,chat,code" : ""));
   st = names ? run_all(r, cli, names, &err) : DF_OOM(&err, "names", 0);
 done:;
-  const int status = st == DF_OK ? DF_EXIT_OK : st == DF_ERR_CANCELLED && df_interrupted ? DF_EXIT_INTERRUPTED : df_cli_report(cli, &err);
+  const int status = st == DF_OK                                ? DF_EXIT_OK
+                     : st == DF_ERR_CANCELLED && df_interrupted ? DF_EXIT_INTERRUPTED
+                                                                : df_cli_report(cli, &err);
   for (uint32_t i = 0; i < r->n_sets; i++) {
     df_bench_set_release(r->set[i]);
     df_free(r->set[i]);

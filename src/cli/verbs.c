@@ -22,9 +22,12 @@ const df_verb df_verbs[] = {
      "Answers three questions (chat, code, arithmetic) greedily, without and with the draft, and prints the speed of "
      "both, the accept length and the acceptance by position. Fails when the two texts differ.",
      df_verb_demo},
-    {DF_VERB_BENCH, "bench", "", 0, false, "Measure speed: passes by rows, prefill, whole texts with and without the draft",
-     "Times decode steps, verify passes by rows, draft blocks and prefill, then generates the prompt sets plainly, with the "
-     "automatic width and with the widths of --widths. All kinds of samples take turns, so that ratios hold on a machine whose "
+    {DF_VERB_BENCH, "bench", "", 0, false,
+     "Measure speed: passes by rows, prefill, whole texts with and without the draft",
+     "Times decode steps, verify passes by rows, draft blocks and prefill, then generates the prompt sets plainly, "
+     "with the "
+     "automatic width and with the widths of --widths. All kinds of samples take turns, so that ratios hold on a "
+     "machine whose "
      "speed drifts. A run on a busy machine says so.",
      df_verb_bench},
     {DF_VERB_PERPLEXITY, "perplexity", "FILE", 1, false, "Score a text: mean negative log-likelihood and perplexity",

@@ -66,8 +66,8 @@ size_t df_mask_seq_bytes(const df_batch *b, uint32_t seq, df_mask_layout layout)
 
 df_status df_mask_buffer_init(df_mask_buffer *m, uint32_t max_seqs, size_t cap, df_error *err) DF_CHECK;
 void df_mask_buffer_release(df_mask_buffer *m);
-/* Copies the pass's mask into the static input; padding sequences see all there is. MASK_CONTRACT when the mask does not cover
- * the live sequences or does not fit. */
+/* Copies the pass's mask into the static input; padding sequences see all there is. MASK_CONTRACT when the mask does
+ * not cover the live sequences or does not fit. */
 df_status df_mask_buffer_load(df_mask_buffer *m, const df_batch *b, df_error *err) DF_CHECK;
 
 /* A view of sequences [s0, s1) of a uniform batch, rows renumbered from 0. The view's q_start is its own memory

@@ -18,8 +18,9 @@ struct df_program {
 };
 
 const char *df_op_name(df_op_kind k) {
-  static const char *const names[] = {"embed", "norm", "quantize", "linear", "ffn-up", "rope-kv", "tap",
-                                      "attn-naive", "attn-tile", "attn-split", "attn-merge", "recurrent", "argmax"};
+  static const char *const names[] = {"embed",      "norm",      "quantize",   "linear",    "ffn-up",
+                                      "rope-kv",    "tap",       "attn-naive", "attn-tile", "attn-split",
+                                      "attn-merge", "recurrent", "argmax"};
   return (unsigned)k < DF_OP_COUNT ? names[k] : "?";
 }
 
@@ -73,7 +74,8 @@ const df_op *df_program_ops(const df_program *p, uint32_t *n) {
 df_step *df_program_steps(df_program *p) { return p->steps; }
 const uint32_t *df_program_chunks(const df_program *p) { return p->n_chunks; }
 
-static df_status push(df_program *p, df_op_kind kind, const void *args, size_t bytes, uint32_t n_chunks, df_error *err) {
+static df_status push(df_program *p, df_op_kind kind, const void *args, size_t bytes, uint32_t n_chunks,
+                      df_error *err) {
   const size_t need = df_round_up(bytes, 64);
   if (p->n_ops == p->cap_ops || p->arena_used + need > ARENA_BYTES)
     return DF_FAIL(err, DF_ERR_LIMIT, "a program of more than %d ops is not supported", MAX_OPS);
@@ -131,7 +133,8 @@ df_status df_emit_ffn_up(df_program *p, const df_op_ffn_up *a, df_error *err) {
   df_op_ffn_up op = *a;
   const df_weights *g = op.gate, *u = op.up;
   if (g->n != u->n || g->k != u->k || g->k != op.x.k || op.out.k != g->n || g->n % DF_QBLOCK)
-    return DF_FAIL(err, DF_ERR_ARGUMENT, "gate and up projections do not fit (%ux%u and %ux%u)", g->n, g->k, u->n, u->k);
+    return DF_FAIL(err, DF_ERR_ARGUMENT, "gate and up projections do not fit (%ux%u and %ux%u)", g->n, g->k, u->n,
+                   u->k);
   const uint32_t blocks = g->n / DF_QBLOCK;
   op.blocks_per_chunk = strips_per_chunk(p, blocks, 2 * (g->strip_bytes + u->strip_bytes));
   op.blocks_per_chunk = DF_MIN(op.blocks_per_chunk, (uint32_t)DF_FFN_MAX_BLOCKS);

@@ -71,8 +71,8 @@ typedef struct df_op_quantize {
 
 enum {
   DF_LINEAR_PARTS = 16,
-  DF_ROWS_PER_CHUNK = 4,  /* row-wise ops */
-  DF_FFN_MAX_BLOCKS = 8   /* 32-output blocks of one FFN_UP chunk: bounds the worker's scratch */
+  DF_ROWS_PER_CHUNK = 4, /* row-wise ops */
+  DF_FFN_MAX_BLOCKS = 8  /* 32-output blocks of one FFN_UP chunk: bounds the worker's scratch */
 };
 
 typedef struct df_linear_part {
@@ -101,9 +101,9 @@ typedef struct df_op_ffn_up {
   uint32_t blocks_per_chunk; /* filled by df_emit_ffn_up */
 } df_op_ffn_up;
 
-/* Where one layer's K and V live. Blocks of 16 slots: block b, head g at k + g * head_stride + b * head_bytes, K transposed, so
- * that the blocks of one head form a stream that the hardware can foresee.
- * token_major (page size 1): slot s, head g at k + (s * n_kv + g) * head_bytes / 16, both plain. */
+/* Where one layer's K and V live. Blocks of 16 slots: block b, head g at k + g * head_stride + b * head_bytes, K
+ * transposed, so that the blocks of one head form a stream that the hardware can foresee. token_major (page size 1):
+ * slot s, head g at k + (s * n_kv + g) * head_bytes / 16, both plain. */
 typedef struct df_kv_view {
   uint8_t *k, *v;
   size_t head_bytes;  /* of one head's block: 16 * head_dim * element size */
@@ -124,7 +124,8 @@ typedef struct df_op_rope_kv {
   uint32_t n_heads, n_kv, head_dim;
 } df_op_rope_kv;
 
-/* dst[r * ld + i] = x[(row_map ? row_map[r] : r) * k + i]: the residual stream after a tapped layer, or gathered rows */
+/* dst[r * ld + i] = x[(row_map ? row_map[r] : r) * k + i]: the residual stream after a tapped layer, or gathered rows
+ */
 typedef struct df_op_tap {
   const float *x;
   float *dst;
@@ -147,7 +148,7 @@ typedef struct df_op_attn {
   uint32_t window;            /* 0 = none, else a row sees positions > pos - window */
   df_mask_layout mask_layout; /* captured: NONE unless the program carries a mask */
   const df_mask_buffer *mask; /* read when mask_layout is not NONE */
-  uint32_t seq0;         /* sequence of the whole batch that the batch's first one is (halves) */
+  uint32_t seq0;              /* sequence of the whole batch that the batch's first one is (halves) */
   uint32_t tile_rows;         /* query rows of one chunk (TILE, SPLIT, MERGE) */
   uint32_t n_tiles;           /* per sequence */
   uint32_t n_split;           /* SPLIT: shares of the KV range; MERGE: shares of a tile's rows */
@@ -166,7 +167,7 @@ typedef struct df_op_recurrent {
   const float *decay, *beta; /* [n_kv] */
   float *committed;          /* of this layer in slot 0 */
   size_t slot_stride;
-  float *behind;             /* of this layer, sequence 0, row 0; NULL: the committed state moves at once */
+  float *behind; /* of this layer, sequence 0, row 0; NULL: the committed state moves at once */
   size_t seq_stride, row_stride;
 } df_op_recurrent;
 
@@ -189,7 +190,8 @@ typedef struct df_op {
 typedef struct df_program df_program;
 
 /* max_rows and max_seqs bound the live counts of every later run and decide how ops split. */
-df_status df_program_create(uint32_t max_rows, uint32_t max_seqs, uint32_t n_workers, df_program **out, df_error *err) DF_CHECK;
+df_status df_program_create(uint32_t max_rows, uint32_t max_seqs, uint32_t n_workers, df_program **out,
+                            df_error *err) DF_CHECK;
 void df_program_free(df_program *p);
 /* Forgets all ops, keeps the memory, sets new bounds: eager execution emits into the same program every step. The
  * executor must be quiet (df_cpu_quiesce): late workers may still read the old list. */

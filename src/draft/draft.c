@@ -69,7 +69,8 @@ static df_status ranked_ids(const df_draft *d, uint32_t n, uint32_t **out, uint3
     const int64_t id = df_gguf_int_at(kv, i);
     if (id < 0 || id >= d->target->cfg.vocab) {
       df_free(ids);
-      return DF_FAIL(err, DF_ERR_FORMAT, "the draft's rank table holds token %lld, outside the vocabulary of %u", (long long)id, d->target->cfg.vocab);
+      return DF_FAIL(err, DF_ERR_FORMAT, "the draft's rank table holds token %lld, outside the vocabulary of %u",
+                     (long long)id, d->target->cfg.vocab);
     }
     ids[i] = (uint32_t)id;
   }
@@ -107,7 +108,8 @@ static df_status load_sub_head(df_draft *d, uint32_t n, df_error *err) {
 static df_status open_into(df_draft *d, const char *path, const df_draft_params *p, df_error *err) {
   DF_TRY(df_source_open(path, &d->source, err));
   d->cfg = *df_source_config(d->source);
-  if (!d->cfg.is_draft) return DF_FAIL(err, DF_ERR_MISMATCH, "\"%s\" is a %s model, not a DFlash draft", path, d->cfg.arch);
+  if (!d->cfg.is_draft)
+    return DF_FAIL(err, DF_ERR_MISMATCH, "\"%s\" is a %s model, not a DFlash draft", path, d->cfg.arch);
   DF_TRY(df_config_check_supported(&d->cfg, path, err));
   df_status s = check_fit(d, err);
   if (s == DF_OK && d->cfg.mask_token_id < 0) /* fitting, as far as known, but a block cannot be filled */
@@ -119,7 +121,8 @@ static df_status open_into(df_draft *d, const char *path, const df_draft_params 
   return s;
 }
 
-df_status df_draft_open(const char *path, df_model *target, const df_draft_params *params, df_draft **out, df_error *err) {
+df_status df_draft_open(const char *path, df_model *target, const df_draft_params *params, df_draft **out,
+                        df_error *err) {
   const df_draft_params p = params ? *params : df_draft_params_default();
   df_draft *d = df_calloc(1, sizeof *d);
   if (!d) return DF_OOM(err, "a draft", sizeof *d);
@@ -144,8 +147,11 @@ void df_draft_close(df_draft *d) {
 }
 
 df_draft_info df_draft_get_info(const df_draft *d) {
-  df_draft_info i = {.n_layers = d->cfg.n_layers, .hidden = d->cfg.hidden, .block_size = d->cfg.block_size,
-                     .mask_token_id = (int32_t)d->cfg.mask_token_id, .n_taps = d->cfg.n_taps,
+  df_draft_info i = {.n_layers = d->cfg.n_layers,
+                     .hidden = d->cfg.hidden,
+                     .block_size = d->cfg.block_size,
+                     .mask_token_id = (int32_t)d->cfg.mask_token_id,
+                     .n_taps = d->cfg.n_taps,
                      .draft_vocab = d->sub_head.n ? d->sub_head.n : d->target->cfg.vocab,
                      .weight_bytes = d->block_bytes + d->sub_bytes};
   for (uint32_t t = 0; t < d->cfg.n_taps && t < DF_COUNT_OF(i.taps); t++) i.taps[t] = d->cfg.taps[t];

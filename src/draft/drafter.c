@@ -41,8 +41,14 @@ static df_status init_all(df_drafter *r, uint32_t max_width, bool graphs, df_err
   const df_target_params *tp = &r->target->p;
   const df_model *m = r->d->target;
   const uint32_t rows = tp->max_seqs * max_width;
-  const df_workspace_shape ws = {.max_rows = rows, .max_out = rows, .hidden = c->hidden, .n_heads = c->n_heads,
-                                 .n_kv = c->n_kv_heads, .head_dim = c->head_dim, .ffn = c->ffn, .vocab = m->cfg.vocab,
+  const df_workspace_shape ws = {.max_rows = rows,
+                                 .max_out = rows,
+                                 .hidden = c->hidden,
+                                 .n_heads = c->n_heads,
+                                 .n_kv = c->n_kv_heads,
+                                 .head_dim = c->head_dim,
+                                 .ffn = c->ffn,
+                                 .vocab = m->cfg.vocab,
                                  .segments = ARGMAX_SEGMENTS};
   const uint32_t max_pages = r->target->batch.max_pages;
   DF_TRY(df_workspace_init(&r->ws, &ws, err));
@@ -57,7 +63,8 @@ static df_status init_all(df_drafter *r, uint32_t max_width, bool graphs, df_err
   return df_runner_init(&r->runner, m->cpu, r->attn, graphs, err);
 }
 
-df_status df_drafter_init(df_drafter *r, df_draft *d, df_target *target, uint32_t max_width, bool graphs, df_error *err) {
+df_status df_drafter_init(df_drafter *r, df_draft *d, df_target *target, uint32_t max_width, bool graphs,
+                          df_error *err) {
   *r = (df_drafter){.d = d, .target = target};
   const df_status s = init_all(r, max_width, graphs, err);
   if (s != DF_OK) df_drafter_release(r);
@@ -95,10 +102,20 @@ static df_status emit_inject_kv(df_drafter *r, df_program *p, df_act in, df_erro
   }
   for (uint32_t l = 0; l < c->n_layers; l++) {
     float *k = r->kv_rows + (size_t)l * 2 * r->kv_ld;
-    const df_op_rope_kv rope = {.k = k, .v = k + r->kv_ld, .k_ld = ld, .v_ld = ld, .k_norm = r->d->layers[l].k_norm,
-                                .eps = c->rms_eps, .cos = r->rope.cos, .sin = r->rope.sin, .pos = r->inject_batch.pos,
-                                .slot = r->inject_batch.slot, .n_rows = &r->inject_batch.n_rows,
-                                .kv = df_kv_store_layer(&r->kv, l), .n_heads = c->n_heads, .n_kv = c->n_kv_heads,
+    const df_op_rope_kv rope = {.k = k,
+                                .v = k + r->kv_ld,
+                                .k_ld = ld,
+                                .v_ld = ld,
+                                .k_norm = r->d->layers[l].k_norm,
+                                .eps = c->rms_eps,
+                                .cos = r->rope.cos,
+                                .sin = r->rope.sin,
+                                .pos = r->inject_batch.pos,
+                                .slot = r->inject_batch.slot,
+                                .n_rows = &r->inject_batch.n_rows,
+                                .kv = df_kv_store_layer(&r->kv, l),
+                                .n_heads = c->n_heads,
+                                .n_kv = c->n_kv_heads,
                                 .head_dim = c->head_dim};
     DF_TRY(df_emit_rope_kv(p, &rope, err));
   }
@@ -138,8 +155,12 @@ static df_graph_key inject_key(const df_drafter *r, uint32_t n) {
   const uint32_t all = r->inject_batch.max_rows;
   uint32_t rows = DF_TILE_ROWS;
   while (rows < n) rows *= 4;
-  return (df_graph_key){.mode = DF_MODE_EXTEND, .seqs = 1, .rows = DF_MIN(rows, all), .kv = r->kv.type,
-                        .tail = DF_TAIL_NONE, .executor = r->attn};
+  return (df_graph_key){.mode = DF_MODE_EXTEND,
+                        .seqs = 1,
+                        .rows = DF_MIN(rows, all),
+                        .kv = r->kv.type,
+                        .tail = DF_TAIL_NONE,
+                        .executor = r->attn};
 }
 
 df_status df_drafter_inject(df_drafter *r, const df_inject_item *items, uint32_t n_items, df_error *err) {
@@ -159,9 +180,16 @@ static df_status emit_block(void *ctx, df_program *p, const df_graph_key *key, d
   const df_op_embed embed = {&d->target->embed, r->batch.ids, &r->batch.n_rows, r->ws.x, c->embedding_scale};
   DF_TRY(df_emit_embed(p, &embed, err));
   for (uint32_t l = 0; l < c->n_layers; l++) {
-    const df_layer_pass lp = {.program = p, .batch = &r->batch, .ws = &r->ws, .rope = &r->rope, .cfg = c, .attn = r->attn,
+    const df_layer_pass lp = {.program = p,
+                              .batch = &r->batch,
+                              .ws = &r->ws,
+                              .rope = &r->rope,
+                              .cfg = c,
+                              .attn = r->attn,
                               .attn_pass = {p, &r->batch, key->mode, DF_MASK_NONE, NULL, 0},
-                              .kv = df_kv_store_layer(&r->kv, l), .layer = l, .causal = c->causal[l],
+                              .kv = df_kv_store_layer(&r->kv, l),
+                              .layer = l,
+                              .causal = c->causal[l],
                               .window = c->sliding[l] ? c->sliding_window : 0};
     DF_TRY(df_layer_emit(&d->layers[l], &lp, err));
   }
@@ -173,7 +201,11 @@ static df_status emit_block(void *ctx, df_program *p, const df_graph_key *key, d
 }
 
 static df_graph_key block_key(const df_drafter *r, uint32_t seqs, uint32_t width) {
-  return (df_graph_key){.mode = DF_MODE_DRAFT_BLOCK, .seqs = seqs, .rows = width, .kv = r->kv.type, .tail = DF_TAIL_ARGMAX,
+  return (df_graph_key){.mode = DF_MODE_DRAFT_BLOCK,
+                        .seqs = seqs,
+                        .rows = width,
+                        .kv = r->kv.type,
+                        .tail = DF_TAIL_ARGMAX,
                         .executor = r->attn};
 }
 
@@ -197,7 +229,8 @@ df_status df_drafter_draft(df_drafter *r, const df_draft_item *items, uint32_t n
   df_fill_begin(b);
   for (uint32_t i = 0; i < n_items; i++) {
     ids[0] = items[i].anchor;
-    (void)df_fill_add(b, items[i].seq, ids, width, items[i].n, DF_OUT_ALL_BUT_FIRST); /* the anchor's output is unused */
+    (void)df_fill_add(b, items[i].seq, ids, width, items[i].n,
+                      DF_OUT_ALL_BUT_FIRST); /* the anchor's output is unused */
   }
   const uint32_t seqs = df_target_bucket(r->target, n_items);
   df_fill_pad(b, seqs, width);

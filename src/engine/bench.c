@@ -28,14 +28,16 @@ static df_status feed(df_bench *b, uint32_t first, uint32_t n, df_error *err) {
   return DF_OK;
 }
 
-df_status df_bench_init(df_bench *b, df_model *m, df_draft *d, const df_session_params *p, uint32_t depth, df_error *err) {
+df_status df_bench_init(df_bench *b, df_model *m, df_draft *d, const df_session_params *p, uint32_t depth,
+                        df_error *err) {
   *b = (df_bench){.depth = depth};
   df_engine_params ep = {.session = *p, .max_seqs = 1};
   if (d) ep.session.spec_draft_max = (int32_t)DF_MIN(d->cfg.block_size, (uint32_t)DF_MAX_WIDTH) - 1; /* no controller */
   DF_TRY(df_engine_init(&b->e, m, d, &ep, err));
   df_status s = DF_OK;
   if (depth + DF_MAX_WIDTH > b->e.n_ctx)
-    s = DF_FAIL(err, DF_ERR_ARGUMENT, "depth %u and a block of %d do not fit the context of %u", depth, DF_MAX_WIDTH, b->e.n_ctx);
+    s = DF_FAIL(err, DF_ERR_ARGUMENT, "depth %u and a block of %d do not fit the context of %u", depth, DF_MAX_WIDTH,
+                b->e.n_ctx);
   if (s == DF_OK) s = df_kv_seq_init(&b->seq, b->e.pages.size, b->e.n_ctx, err);
   if (s == DF_OK && depth) s = feed(b, 0, depth, err);
   if (s == DF_OK) s = df_kv_seq_reserve(&b->seq, &b->e.pages, depth + DF_MAX_WIDTH, err);
@@ -86,7 +88,8 @@ static double busy_seconds(void) {
   FILE *f = fopen("/proc/stat", "re");
   if (!f) return -1;
   unsigned long long v[8] = {0};
-  const int n = fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]);
+  const int n =
+      fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]);
   (void)fclose(f);
   if (n < 4) return -1;
   /* user, nice, system, irq, softirq, steal: everything but idle and waiting for disks */

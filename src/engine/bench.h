@@ -1,8 +1,8 @@
 /*
  * engine/bench.h - measuring a model and its draft: single passes by rows and depth, prefill, whole generations.
  *
- * All figures are wall time of one process. The caller interleaves and repeats; these functions measure one sample each.
- * Ownership: df_bench owns an engine and its sequence; borrows model and draft. Threads: one caller.
+ * All figures are wall time of one process. The caller interleaves and repeats; these functions measure one sample
+ * each. Ownership: df_bench owns an engine and its sequence; borrows model and draft. Threads: one caller.
  */
 #ifndef DF_ENGINE_BENCH_H
 #define DF_ENGINE_BENCH_H
@@ -16,7 +16,8 @@ typedef struct df_bench {
 } df_bench;
 
 /* depth: KV length at which passes are measured (made by a real prefill of made-up tokens). */
-df_status df_bench_init(df_bench *b, df_model *m, df_draft *d, const df_session_params *p, uint32_t depth, df_error *err) DF_CHECK;
+df_status df_bench_init(df_bench *b, df_model *m, df_draft *d, const df_session_params *p, uint32_t depth,
+                        df_error *err) DF_CHECK;
 void df_bench_release(df_bench *b);
 
 /* One target pass of `rows` rows with logits for all of them: rows 1 = a decode step, more = a verify. Milliseconds. */

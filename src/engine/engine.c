@@ -10,12 +10,12 @@
 #include "engine/backends.h"
 
 enum {
-  PREFILL_ROWS = 256,  /* rows of one prefill pass: enough to amortise reading the weights */
-  DEFAULT_CTX = 8192,  /* bounds the page table; memory is used only as far as conversations go */
+  PREFILL_ROWS = 256, /* rows of one prefill pass: enough to amortise reading the weights */
+  DEFAULT_CTX = 8192, /* bounds the page table; memory is used only as far as conversations go */
   MAX_CTX = 1 << 20,
   MAX_SEQS = 64,
-  CALIBRATION_REPS = 1,    /* timed runs of each width at start */
-  CALIBRATION_DEPTH = 768  /* KV length of the second measurement */
+  CALIBRATION_REPS = 1,   /* timed runs of each width at start */
+  CALIBRATION_DEPTH = 768 /* KV length of the second measurement */
 };
 
 /* ---- set-up --------------------------------------------------------------------------------------------- */
@@ -25,8 +25,10 @@ static df_status choose_sizes(df_engine *e, const df_engine_params *ep, df_error
   const uint32_t trained = e->m->cfg.context_length;
   e->n_ctx = p->n_ctx ? p->n_ctx : DF_MIN(trained ? trained : DEFAULT_CTX, (uint32_t)DEFAULT_CTX);
   e->max_seqs = ep->max_seqs;
-  if (e->n_ctx < 2 || e->n_ctx > MAX_CTX) return DF_FAIL(err, DF_ERR_ARGUMENT, "context size %u is outside 2..%d", e->n_ctx, MAX_CTX);
-  if (e->max_seqs < 1 || e->max_seqs > MAX_SEQS) return DF_FAIL(err, DF_ERR_ARGUMENT, "%u parallel requests are outside 1..%d", e->max_seqs, MAX_SEQS);
+  if (e->n_ctx < 2 || e->n_ctx > MAX_CTX)
+    return DF_FAIL(err, DF_ERR_ARGUMENT, "context size %u is outside 2..%d", e->n_ctx, MAX_CTX);
+  if (e->max_seqs < 1 || e->max_seqs > MAX_SEQS)
+    return DF_FAIL(err, DF_ERR_ARGUMENT, "%u parallel requests are outside 1..%d", e->max_seqs, MAX_SEQS);
   e->width = 1;
   if (!e->d) return DF_OK;
   const int32_t most = (int32_t)DF_MIN(e->d->cfg.block_size, (uint32_t)DF_MAX_WIDTH) - 1;
@@ -34,7 +36,8 @@ static df_status choose_sizes(df_engine *e, const df_engine_params *ep, df_error
   e->auto_width = drafts < 0;
   if (e->auto_width) drafts = most;
   if (drafts > most) {
-    df_error_set(err, DF_ERR_ARGUMENT, __FILE__, __LINE__, "%d drafted tokens exceed the %d of this draft's block", drafts, most);
+    df_error_set(err, DF_ERR_ARGUMENT, __FILE__, __LINE__, "%d drafted tokens exceed the %d of this draft's block",
+                 drafts, most);
     df_error_hint(err, "drafted tokens do not count the target's own token: a block of 16 rows drafts 15");
     return DF_ERR_ARGUMENT;
   }
@@ -55,11 +58,19 @@ static df_status init_target(df_engine *e, const df_session_params *p, df_error 
   df_mask_layout captured = e->mask.layout;
   const char *fault = df_fault_mask_policy(attn, &captured);
   if (fault) df_log(DF_LOG_WARN, "%s", fault);
-  const df_target_params tp = {.max_seqs = e->max_seqs, .max_rows = DF_MAX(PREFILL_ROWS, e->max_seqs * DF_MAX_WIDTH),
-                               .max_out = e->max_seqs * DF_MAX_WIDTH, .max_positions = e->n_ctx, .pages = &e->pages,
-                               .kv = p->kv_f32 ? DF_KV_F32 : DF_KV_F16, .graphs = !p->no_graph, .attn = attn,
-                               .taps = e->d ? e->d->cfg.taps : NULL, .n_taps = e->d ? e->d->cfg.n_taps : 0,
-                               .verify_mask = captured, .seq_buckets = p->graph_seqs, .n_seq_buckets = p->n_graph_seqs};
+  const df_target_params tp = {.max_seqs = e->max_seqs,
+                               .max_rows = DF_MAX(PREFILL_ROWS, e->max_seqs * DF_MAX_WIDTH),
+                               .max_out = e->max_seqs * DF_MAX_WIDTH,
+                               .max_positions = e->n_ctx,
+                               .pages = &e->pages,
+                               .kv = p->kv_f32 ? DF_KV_F32 : DF_KV_F16,
+                               .graphs = !p->no_graph,
+                               .attn = attn,
+                               .taps = e->d ? e->d->cfg.taps : NULL,
+                               .n_taps = e->d ? e->d->cfg.n_taps : 0,
+                               .verify_mask = captured,
+                               .seq_buckets = p->graph_seqs,
+                               .n_seq_buckets = p->n_graph_seqs};
   DF_TRY(df_target_init(&e->target, e->m, &tp, err));
   e->has_target = true;
   return DF_OK;
@@ -91,8 +102,8 @@ static df_status never_pick(void *ctx, uint32_t row, uint32_t out_row, int32_t *
 }
 
 /* Best time of a step of w rows at a depth, behind one that warms up where asked for. */
-static df_status time_step(df_engine *e, df_kv_seq *seq, uint32_t w, uint32_t depth, int warm, double *verify, double *draft,
-                           df_error *err) {
+static df_status time_step(df_engine *e, df_kv_seq *seq, uint32_t w, uint32_t depth, int warm, double *verify,
+                           double *draft, df_error *err) {
   *verify = *draft = 0;
   for (int rep = -warm; rep < CALIBRATION_REPS; rep++) {
     df_step_item it = {.seq = seq, .n = depth, .pick = never_pick};
@@ -104,8 +115,8 @@ static df_status time_step(df_engine *e, df_kv_seq *seq, uint32_t w, uint32_t de
   return DF_OK;
 }
 
-/* Times a few widths on a made-up sequence, with an empty cache and with a long one, so that the controller's first choice is
- * an informed one. What is in the cache does not matter for time. */
+/* Times a few widths on a made-up sequence, with an empty cache and with a long one, so that the controller's first
+ * choice is an informed one. What is in the cache does not matter for time. */
 static df_status calibrate_on(df_engine *e, df_kv_seq *seq, df_error *err) {
   static const uint32_t k_widths[] = {1, 4, 8, 16};
   const uint32_t depth = DF_MIN((uint32_t)CALIBRATION_DEPTH, e->n_ctx - DF_MIN(e->n_ctx, (uint32_t)DF_MAX_WIDTH));
@@ -135,7 +146,8 @@ static df_status init_all(df_engine *e, const df_engine_params *p, df_error *err
   const uint64_t tokens = p->kv_tokens ? p->kv_tokens : (uint64_t)e->n_ctx * e->max_seqs;
   const uint32_t page = p->session.page_size ? p->session.page_size : DF_KV_PAGE;
   const uint64_t slots = tokens + (uint64_t)(e->max_seqs - 1) * page; /* every sequence may leave a page open */
-  if (slots > INT32_MAX) return DF_FAIL(err, DF_ERR_LIMIT, "a KV pool of %llu tokens is too large", (unsigned long long)tokens);
+  if (slots > INT32_MAX)
+    return DF_FAIL(err, DF_ERR_LIMIT, "a KV pool of %llu tokens is too large", (unsigned long long)tokens);
   DF_TRY(df_pages_init(&e->pages, page, (uint32_t)slots, err));
   DF_TRY(init_target(e, &p->session, err));
   if (e->d) {
@@ -282,7 +294,8 @@ static df_status step_group(df_engine *e, df_request **q, uint32_t n, uint32_t w
       fail_request(q[i], s);
       continue;
     }
-    items[m] = (df_step_item){.seq = &q[i]->seq, .n = at, .anchor = q[i]->ids[at], .pick = df_request_pick, .pick_ctx = q[i]};
+    items[m] =
+        (df_step_item){.seq = &q[i]->seq, .n = at, .anchor = q[i]->ids[at], .pick = df_request_pick, .pick_ctx = q[i]};
     q[i]->base = at + 1;
     q[i]->drafted = items[m].drafted;
     need_logits |= !q[i]->greedy;

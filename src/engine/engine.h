@@ -41,9 +41,9 @@ size_t df_engine_graph_bytes(const df_engine *e);
 df_status df_engine_request(df_engine *e, df_request *q, const int32_t *ids, size_t n, uint32_t n_valid, df_kv_seq *seq,
                             const df_generate_params *p, df_error *err) DF_CHECK;
 
-/* One step for all requests that are not DONE (at most max_seqs): prompts that are not in yet share one prefill pass, then
- * the others take one decode or verify step each, grouped by width. A request that fails alone (its pages run out, its
- * callback cancels) becomes DONE with its own status; an error returned is the engine's. */
+/* One step for all requests that are not DONE (at most max_seqs): prompts that are not in yet share one prefill pass,
+ * then the others take one decode or verify step each, grouped by width. A request that fails alone (its pages run out,
+ * its callback cancels) becomes DONE with its own status; an error returned is the engine's. */
 df_status df_engine_step(df_engine *e, df_request **q, uint32_t n, df_error *err) DF_CHECK;
 
 #endif

@@ -15,8 +15,8 @@ double df_stats_accept_length(const df_stats *st) {
   return st->verify_steps ? (double)st->emitted_verify / st->verify_steps : 1.0;
 }
 
-static df_status check_request(const df_model *m, const int32_t *ids, size_t n, uint32_t n_ctx, const df_generate_params *p,
-                               df_error *err) {
+static df_status check_request(const df_model *m, const int32_t *ids, size_t n, uint32_t n_ctx,
+                               const df_generate_params *p, df_error *err) {
   if (n == 0) return DF_FAIL(err, DF_ERR_ARGUMENT, "the prompt is empty");
   if (p->max_tokens == 0) return DF_FAIL(err, DF_ERR_ARGUMENT, "max_tokens must be at least 1");
   if (n >= n_ctx) {
@@ -27,7 +27,8 @@ static df_status check_request(const df_model *m, const int32_t *ids, size_t n, 
   }
   for (size_t i = 0; i < n; i++)
     if (ids[i] < 0 || (uint32_t)ids[i] >= m->cfg.vocab)
-      return DF_FAIL(err, DF_ERR_ARGUMENT, "token %d at position %zu is outside the vocabulary of %u", ids[i], i, m->cfg.vocab);
+      return DF_FAIL(err, DF_ERR_ARGUMENT, "token %d at position %zu is outside the vocabulary of %u", ids[i], i,
+                     m->cfg.vocab);
   return df_sampling_params_check(&p->sampling, err);
 }
 
@@ -39,9 +40,14 @@ static df_status init_stop(df_request *q, df_error *err) {
   for (uint32_t i = 0; i < p->n_stop; i++) strings[i] = (df_text_piece){p->stop[i], strlen(p->stop[i])};
   size_t n_eog;
   const int32_t *eog = df_tokenizer_eog_ids(q->m->tok, &n_eog);
-  const df_stop_config c = {.strings = strings, .n_strings = p->n_stop, .eos_ids = eog, .n_eos_ids = (uint32_t)n_eog,
-                            .max_new_tokens = p->max_tokens, .context_tokens = q->n_ctx - q->n_prompt,
-                            .min_tokens = p->min_tokens, .ignore_eos = p->ignore_eos};
+  const df_stop_config c = {.strings = strings,
+                            .n_strings = p->n_stop,
+                            .eos_ids = eog,
+                            .n_eos_ids = (uint32_t)n_eog,
+                            .max_new_tokens = p->max_tokens,
+                            .context_tokens = q->n_ctx - q->n_prompt,
+                            .min_tokens = p->min_tokens,
+                            .ignore_eos = p->ignore_eos};
   return df_stop_init(&q->stop, &c, err);
 }
 
@@ -68,8 +74,15 @@ df_status df_request_init(df_request *q, df_model *m, df_workspace *ws, df_sampl
                           size_t n, uint32_t n_valid, uint32_t n_ctx, uint32_t width, df_kv_seq *seq,
                           const df_generate_params *p, df_error *err) {
   DF_TRY(check_request(m, ids, n, n_ctx, p, err));
-  *q = (df_request){.p = *p, .m = m, .ws = ws, .scratch = scratch, .n_prompt = (uint32_t)n, .n_valid = n_valid,
-                    .n_ctx = n_ctx, .width = width, .t_start = df_now_ns()};
+  *q = (df_request){.p = *p,
+                    .m = m,
+                    .ws = ws,
+                    .scratch = scratch,
+                    .n_prompt = (uint32_t)n,
+                    .n_valid = n_valid,
+                    .n_ctx = n_ctx,
+                    .width = width,
+                    .t_start = df_now_ns()};
   const df_status s = init_all(q, ids, err);
   if (s != DF_OK) {
     df_request_release(q);
@@ -106,7 +119,8 @@ df_status df_request_pick(void *ctx, uint32_t row, uint32_t out_row, int32_t *id
 
 static void hash_rows(df_request *q, uint32_t out_row, uint32_t rows) {
   for (uint32_t r = out_row; r < out_row + rows; r++)
-    q->r.logits_hash = df_hash_bytes(q->ws->logits + r * q->ws->logits_ld, q->m->cfg.vocab * sizeof(float), q->r.logits_hash);
+    q->r.logits_hash =
+        df_hash_bytes(q->ws->logits + r * q->ws->logits_ld, q->m->cfg.vocab * sizeof(float), q->r.logits_hash);
 }
 
 static void send(df_request *q, const int32_t *ids, uint32_t n, uint32_t drafted, uint32_t accepted) {
@@ -122,7 +136,8 @@ df_status df_request_emit(df_request *q, const int32_t *ids, uint32_t n, uint32_
     if (!q->p.show_special && df_tokenizer_is_special(q->m->tok, ids[i])) continue;
     const char *bytes;
     size_t len;
-    if (!df_tokenizer_piece(q->m->tok, ids[i], &bytes, &len)) continue; /* padding rows of the vocabulary have no text */
+    if (!df_tokenizer_piece(q->m->tok, ids[i], &bytes, &len))
+      continue; /* padding rows of the vocabulary have no text */
     pieces[i] = (df_text_piece){bytes, len};
   }
   df_stop_result res;

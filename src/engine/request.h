@@ -20,35 +20,35 @@ typedef enum df_req_state { DF_REQ_PREFILL, DF_REQ_DECODE, DF_REQ_DONE } df_req_
 typedef struct df_request {
   df_generate_params p; /* its pointers are borrowed for the life of the request */
   df_req_state state;
-  df_status failed;     /* why it ended, when not DF_OK */
-  df_model *m;          /* borrowed */
-  df_workspace *ws;     /* borrowed: output rows of the target's last pass */
+  df_status failed;            /* why it ended, when not DF_OK */
+  df_model *m;                 /* borrowed */
+  df_workspace *ws;            /* borrowed: output rows of the target's last pass */
   df_sampler_scratch *scratch; /* borrowed */
 
-  int32_t *ids;         /* [cap] prompt, then kept tokens */
+  int32_t *ids; /* [cap] prompt, then kept tokens */
   uint32_t n_ids, cap, n_prompt;
-  uint32_t n_valid;     /* ids[0 .. n_valid) have K and V */
+  uint32_t n_valid; /* ids[0 .. n_valid) have K and V */
   uint32_t n_ctx;
   df_kv_seq seq;
-  uint32_t width;       /* most rows of its verify blocks; 1 = no drafting */
+  uint32_t width;        /* most rows of its verify blocks; 1 = no drafting */
   df_width_estimate est; /* acceptance by slot, for the width controller */
 
   df_stop stop;
   df_detok detok;
   df_seen seen;
-  bool penalties;       /* picking needs the token history */
-  bool greedy;          /* the best token is the answer: no logits needed */
+  bool penalties; /* picking needs the token history */
+  bool greedy;    /* the best token is the answer: no logits needed */
   bool cancelled;
-  df_buf raw, text;     /* bytes behind the stop filter; UTF-8 ready to leave */
+  df_buf raw, text; /* bytes behind the stop filter; UTF-8 ready to leave */
   df_result r;
   uint64_t t_start, t_first; /* ns */
   /* while a step is accepted */
-  uint32_t base;        /* position that row 0 predicts */
+  uint32_t base; /* position that row 0 predicts */
   const int32_t *drafted;
 } df_request;
 
-/* Takes a copy of the prompt and of params. seq: an initialised page table, taken over on success; it may already hold the
- * first n_valid positions. Errors: ARGUMENT, LIMIT (prompt does not fit), MEMORY. */
+/* Takes a copy of the prompt and of params. seq: an initialised page table, taken over on success; it may already hold
+ * the first n_valid positions. Errors: ARGUMENT, LIMIT (prompt does not fit), MEMORY. */
 df_status df_request_init(df_request *q, df_model *m, df_workspace *ws, df_sampler_scratch *scratch, const int32_t *ids,
                           size_t n, uint32_t n_valid, uint32_t n_ctx, uint32_t width, df_kv_seq *seq,
                           const df_generate_params *p, df_error *err) DF_CHECK;

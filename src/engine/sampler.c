@@ -147,8 +147,7 @@ static void apply_mask(const df_token_mask *m, float *work, uint32_t vocab) {
 static const float *processed(const df_sampling_params *p, const float *logits, uint32_t vocab, const df_seen *seen,
                               const df_token_mask *mask, df_sampler_scratch *s) {
   const bool penal =
-      seen && seen->n &&
-      (p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f);
+      seen && seen->n && (p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f);
   const bool masked = mask && (mask->allowed || mask->n_banned);
   if (!penal && !masked && p->n_bias == 0) return logits;
   memcpy(s->work, logits, (size_t)vocab * sizeof *logits);

@@ -50,8 +50,10 @@ df_status df_seen_push(df_seen *s, int32_t id, bool generated, df_error *err) {
     *slot = ++s->n;
   }
   df_seen_entry *e = &s->entries[*slot - 1];
-  if (generated) e->generated++;
-  else e->in_prompt++;
+  if (generated)
+    e->generated++;
+  else
+    e->in_prompt++;
   return DF_OK;
 }
 
@@ -59,8 +61,10 @@ void df_seen_pop(df_seen *s, int32_t id, bool generated) {
   uint32_t *slot = slot_of(s, id);
   assert(*slot != 0);
   df_seen_entry *e = &s->entries[*slot - 1];
-  if (generated) e->generated--;
-  else e->in_prompt--;
+  if (generated)
+    e->generated--;
+  else
+    e->in_prompt--;
   if (e->generated || e->in_prompt) return;
   /* Pops run backwards, so this id was the last one to enter the table: no probe sequence passes its slot. */
   assert(*slot == s->n);

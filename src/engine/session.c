@@ -6,7 +6,8 @@
 
 df_session_params df_session_params_default(void) { return (df_session_params){.spec_draft_max = -1}; }
 
-df_status df_session_create(df_model *model, df_draft *draft, const df_session_params *params, df_session **out, df_error *err) {
+df_status df_session_create(df_model *model, df_draft *draft, const df_session_params *params, df_session **out,
+                            df_error *err) {
   const df_engine_params p = {.session = params ? *params : df_session_params_default(), .max_seqs = 1};
   df_session *s = df_calloc(1, sizeof *s);
   if (!s) return DF_OOM(err, "a session", sizeof *s);
@@ -59,8 +60,8 @@ static void keep(df_session *s, df_request *q) {
   df_kv_seq_trim(&s->seq, &s->e.pages, s->n_valid);
 }
 
-df_status df_session_generate(df_session *s, const int32_t *ids, size_t n, const df_generate_params *params, df_result *out,
-                              df_error *err) {
+df_status df_session_generate(df_session *s, const int32_t *ids, size_t n, const df_generate_params *params,
+                              df_result *out, df_error *err) {
   const df_generate_params p = params ? *params : df_generate_params_default();
   const uint32_t same = n ? cached_prefix(s, ids, n) : 0;
   df_request q;

@@ -6,8 +6,8 @@
 
 struct df_session {
   df_engine e;
-  df_kv_seq seq;    /* of the cached conversation */
-  int32_t *ids;     /* [n_ids], owned: the conversation so far */
+  df_kv_seq seq; /* of the cached conversation */
+  int32_t *ids;  /* [n_ids], owned: the conversation so far */
   uint32_t n_ids;
   uint32_t n_valid; /* ids[0 .. n_valid) have K and V in seq */
 };

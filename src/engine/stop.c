@@ -144,8 +144,10 @@ static void take(df_stop *s, int32_t id, const df_text_piece *piece, df_stop_res
     res->matched_id = id;
     return;
   }
-  if (s->n_tokens >= s->max_new_tokens) s->finish = DF_FINISH_LENGTH;
-  else if (s->n_tokens >= s->context_tokens) s->finish = DF_FINISH_CONTEXT;
+  if (s->n_tokens >= s->max_new_tokens)
+    s->finish = DF_FINISH_LENGTH;
+  else if (s->n_tokens >= s->context_tokens)
+    s->finish = DF_FINISH_CONTEXT;
 }
 
 df_status df_stop_feed(df_stop *s, const int32_t *ids, const df_text_piece *pieces, uint32_t n, df_buf *out,

@@ -31,8 +31,17 @@ enum {
 
 /* GGUF tensor type ids that this engine reads (file side). */
 typedef enum df_dtype {
-  DF_F32 = 0, DF_F16 = 1, DF_Q4_0 = 2, DF_Q4_1 = 3, DF_Q5_0 = 6, DF_Q5_1 = 7, DF_Q8_0 = 8,
-  DF_Q4_K = 12, DF_Q5_K = 13, DF_Q6_K = 14, DF_BF16 = 30
+  DF_F32 = 0,
+  DF_F16 = 1,
+  DF_Q4_0 = 2,
+  DF_Q4_1 = 3,
+  DF_Q5_0 = 6,
+  DF_Q5_1 = 7,
+  DF_Q8_0 = 8,
+  DF_Q4_K = 12,
+  DF_Q5_K = 13,
+  DF_Q6_K = 14,
+  DF_BF16 = 30
 } df_dtype;
 
 /* "Q4_K", ...; NULL when the id is not one of the above. */
@@ -129,7 +138,8 @@ typedef struct df_kernels {
    * for Q4M, Q8M and (dmin*min negated) Q4K]; ws is the product of the file's scales in float; for Q6K two halves:
    * acc = fma((d*sc0)*xs, (float)dot_lo, acc); acc = fma((d*sc1)*xs, (float)dot_hi, acc). dot includes the offset.
    * Float forms: acc = fma(w[k], x[k], acc), k ascending, acc starting at +0. Prefetches the next strip. */
-  void (*mm[DF_PACK_COUNT])(const df_weights *w, uint32_t s0, uint32_t s1, const void *x, uint32_t m, float *out, size_t ld);
+  void (*mm[DF_PACK_COUNT])(const df_weights *w, uint32_t s0, uint32_t s1, const void *x, uint32_t m, float *out,
+                            size_t ld);
 
   /* Row r of w (an embedding row) to k floats; exact file values. */
   void (*unpack_row)(const df_weights *w, uint32_t r, float *out);
@@ -139,8 +149,9 @@ typedef struct df_kernels {
    * infinity or NaN gets q = 0 and scale = scale_sum = NaN, so that the defect stays visible in every product. */
   void (*quantize)(const float *x, uint32_t k, df_actq *out, size_t stride);
 
-  /* out[i] = (x[i] * r) * w[i], r = 1 / sqrt(mean(x^2) + eps); sum of squares: 16 lane chains of fma over i, then tree16,
-   * a short last vector is padded with zeros. n >= 1. out may alias x. 1/sqrt is the correctly rounded sqrt and division. */
+  /* out[i] = (x[i] * r) * w[i], r = 1 / sqrt(mean(x^2) + eps); sum of squares: 16 lane chains of fma over i, then
+   * tree16, a short last vector is padded with zeros. n >= 1. out may alias x. 1/sqrt is the correctly rounded sqrt and
+   * division. */
   void (*rmsnorm)(const float *x, const float *w, uint32_t n, float eps, float *out);
 
   /* out[i] = silu(g[i]) * u[i]; silu(g) = g / (1 + exp(-g)) with df_exp. */
@@ -157,12 +168,13 @@ typedef struct df_kernels {
 
   /* K vector of one position (e floats, e a multiple of 16) into lane `pos` of a K page; V vector into row `pos` of a V
    * page. F16 rounds as df_f32_to_f16. */
-  void (*kv_store)(df_kv_type type, const float *k, const float *v, uint32_t e, void *k_page, void *v_page, uint32_t pos);
+  void (*kv_store)(df_kv_type type, const float *k, const float *v, uint32_t e, void *k_page, void *v_page,
+                   uint32_t pos);
 
-  /* Scores: s[p] = scale * (fma chain over e ascending from +0). m = max over visible, p[i] = df_exp(s[i]-m) for visible,
-   * +0 otherwise; sum: (p0+p1)+(p2+p3) by page vectors, then tree16; acc[j] = fma chain over the visible positions,
-   * ascending, from +0: a masked position takes no part at all, whatever its K and V hold. NaN scores do not enter m but
-   * make the sum NaN. A query with visible == 0 gets m = -inf, sum = 0, acc = 0. Index by df_kv_type. */
+  /* Scores: s[p] = scale * (fma chain over e ascending from +0). m = max over visible, p[i] = df_exp(s[i]-m) for
+   * visible, +0 otherwise; sum: (p0+p1)+(p2+p3) by page vectors, then tree16; acc[j] = fma chain over the visible
+   * positions, ascending, from +0: a masked position takes no part at all, whatever its K and V hold. NaN scores do not
+   * enter m but make the sum NaN. A query with visible == 0 gets m = -inf, sum = 0, acc = 0. Index by df_kv_type. */
   void (*attn_chunk[2])(const df_attn_chunk *c);
 
   /* Online-softmax merge of a later part into an earlier one, both laid out as df_attn_chunk.part:
@@ -175,7 +187,8 @@ typedef struct df_kernels {
 
   /* rmsnorm then quantize in one pass over the row, the bits of the two calls; n a multiple of 32. tmp (n floats, may
    * be NULL, may alias x) receives what rmsnorm would have written. */
-  void (*rmsnorm_quantize)(const float *x, const float *w, uint32_t n, float eps, float *tmp, df_actq *out, size_t stride);
+  void (*rmsnorm_quantize)(const float *x, const float *w, uint32_t n, float eps, float *tmp, df_actq *out,
+                           size_t stride);
 
   /* silu_mul then quantize without the float row in between, the bits of the two calls; n a multiple of 32. */
   void (*silu_mul_quantize)(const float *g, const float *u, uint32_t n, df_actq *out, size_t stride);

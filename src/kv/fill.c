@@ -31,7 +31,8 @@ static void add_out(df_batch *b, uint32_t row, uint32_t n, df_fill_out out) {
   for (uint32_t i = from; i < n; i++) b->out_row[b->n_out++] = row + i;
 }
 
-uint32_t df_fill_add(df_batch *b, const df_kv_seq *seq, const int32_t *ids, uint32_t n, uint32_t first, df_fill_out out) {
+uint32_t df_fill_add(df_batch *b, const df_kv_seq *seq, const int32_t *ids, uint32_t n, uint32_t first,
+                     df_fill_out out) {
   assert(b->n_seqs < b->max_seqs && b->n_rows + n <= b->max_rows);
   const uint32_t row = b->n_rows, out0 = b->n_out;
   for (uint32_t i = 0; i < n; i++) {

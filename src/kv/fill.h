@@ -13,7 +13,8 @@ typedef enum df_fill_out { DF_OUT_NONE, DF_OUT_LAST, DF_OUT_ALL, DF_OUT_ALL_BUT_
 void df_fill_begin(df_batch *b);
 /* Appends n tokens of one sequence at positions first.. (n >= 1, room is the caller's duty). Returns the index of its
  * first output row. */
-uint32_t df_fill_add(df_batch *b, const df_kv_seq *seq, const int32_t *ids, uint32_t n, uint32_t first, df_fill_out out);
+uint32_t df_fill_add(df_batch *b, const df_kv_seq *seq, const int32_t *ids, uint32_t n, uint32_t first,
+                     df_fill_out out);
 /* Rows without embedding or output: injection into draft KV. row0 is the first row of the source pass. */
 void df_fill_add_rows(df_batch *b, const df_kv_seq *seq, uint32_t row0, uint32_t n, uint32_t first);
 /* Adds padding sequences of `width` rows until there are `seqs`: sink slot, position 0, length 1, no output. */

@@ -33,7 +33,8 @@ void df_pages_release(df_pages *p) {
 }
 
 df_status df_pages_take(df_pages *p, uint32_t *page, df_error *err) {
-  if (p->n_free == 0) return DF_FAIL(err, DF_ERR_LIMIT, "the KV cache is full (%u pages of %u tokens)", p->n_pages - 1, p->size);
+  if (p->n_free == 0)
+    return DF_FAIL(err, DF_ERR_LIMIT, "the KV cache is full (%u pages of %u tokens)", p->n_pages - 1, p->size);
   const uint32_t id = p->free_list[--p->n_free];
   assert(p->refs[id] == 0);
   p->refs[id] = 1;
@@ -69,7 +70,8 @@ void df_kv_seq_release(df_kv_seq *s, df_pages *p) {
 
 df_status df_kv_seq_reserve(df_kv_seq *s, df_pages *p, uint32_t n, df_error *err) {
   const uint32_t need = n / s->page_size + (n % s->page_size != 0);
-  if (need > s->cap) return DF_FAIL(err, DF_ERR_LIMIT, "%u positions exceed the sequence limit of %u", n, s->cap * s->page_size);
+  if (need > s->cap)
+    return DF_FAIL(err, DF_ERR_LIMIT, "%u positions exceed the sequence limit of %u", n, s->cap * s->page_size);
   const uint32_t before = s->n_pages;
   while (s->n_pages < need) {
     uint32_t page = 0;

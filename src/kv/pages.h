@@ -51,6 +51,8 @@ df_status df_kv_seq_reserve(df_kv_seq *s, df_pages *p, uint32_t n, df_error *err
 /* Gives back whole pages beyond position n-1. */
 void df_kv_seq_trim(df_kv_seq *s, df_pages *p, uint32_t n);
 
-static inline uint32_t df_kv_slot(const df_kv_seq *s, uint32_t pos) { return s->pages[pos / s->page_size] * s->page_size + pos % s->page_size; }
+static inline uint32_t df_kv_slot(const df_kv_seq *s, uint32_t pos) {
+  return s->pages[pos / s->page_size] * s->page_size + pos % s->page_size;
+}
 
 #endif

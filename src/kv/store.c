@@ -31,7 +31,11 @@ void df_kv_store_release(df_kv_store *s) {
 }
 
 df_kv_view df_kv_store_layer(const df_kv_store *s, uint32_t layer) {
-  return (df_kv_view){s->k + layer * s->layer_bytes, s->v + layer * s->layer_bytes, s->head_bytes, s->head_stride, s->type,
+  return (df_kv_view){s->k + layer * s->layer_bytes,
+                      s->v + layer * s->layer_bytes,
+                      s->head_bytes,
+                      s->head_stride,
+                      s->type,
                       s->token_major};
 }
 

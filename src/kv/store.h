@@ -11,9 +11,9 @@
 
 typedef struct df_kv_store {
   uint8_t *k, *v;
-  size_t layer_bytes; /* of k, and of v */
+  size_t layer_bytes;             /* of k, and of v */
   size_t head_bytes, head_stride; /* see df_kv_view */
-  size_t total_bytes; /* of k, and of v */
+  size_t total_bytes;             /* of k, and of v */
   uint32_t n_layers;
   uint32_t n_slots;
   df_kv_type type;

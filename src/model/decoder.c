@@ -43,7 +43,8 @@ static df_status load_ffn(df_loader *l, const df_config *c, uint32_t i, df_layer
   return df_loader_matrix(l, name_of(b, i, "ffn_down.weight"), c->hidden, c->ffn, NULL, &out->down, err);
 }
 
-df_status df_layer_load(df_loader *l, const df_config *c, uint32_t i, bool interleaved_rope, df_layer *out, df_error *err) {
+df_status df_layer_load(df_loader *l, const df_config *c, uint32_t i, bool interleaved_rope, df_layer *out,
+                        df_error *err) {
   uint32_t *rows = NULL;
   *out = (df_layer){0};
   if (interleaved_rope) {
@@ -61,8 +62,10 @@ df_status df_layer_load(df_loader *l, const df_config *c, uint32_t i, bool inter
 df_act df_act_for(df_act a, const df_weights *const *readers, uint32_t n) {
   bool q = false, f = false;
   for (uint32_t i = 0; i < n; i++) {
-    if (df_pack_wants_q8(readers[i]->pack)) q = true;
-    else f = true;
+    if (df_pack_wants_q8(readers[i]->pack))
+      q = true;
+    else
+      f = true;
   }
   if (!q) a.q = NULL;
   if (!f) a.f = NULL;
@@ -88,15 +91,36 @@ df_status df_layer_emit_attention(const df_layer *l, const df_layer_pass *p, df_
   proj.part[1] = (df_linear_part){&l->k, l->k_bias, k, ws->qkv_ld};
   proj.part[2] = (df_linear_part){&l->v, l->v_bias, v, ws->qkv_ld};
   DF_TRY(df_emit_linear(p->program, &proj, err));
-  const df_op_rope_kv rope = {.q = q, .k = k, .v = v, .q_ld = ws->qkv_ld, .k_ld = ws->qkv_ld, .v_ld = ws->qkv_ld,
-                              .q_norm = l->q_norm, .k_norm = l->k_norm, .eps = c->rms_eps, .cos = p->rope->cos,
-                              .sin = p->rope->sin, .pos = p->batch->pos, .slot = p->batch->slot, .n_rows = rows,
-                              .kv = p->kv, .n_heads = c->n_heads, .n_kv = c->n_kv_heads, .head_dim = c->head_dim};
+  const df_op_rope_kv rope = {.q = q,
+                              .k = k,
+                              .v = v,
+                              .q_ld = ws->qkv_ld,
+                              .k_ld = ws->qkv_ld,
+                              .v_ld = ws->qkv_ld,
+                              .q_norm = l->q_norm,
+                              .k_norm = l->k_norm,
+                              .eps = c->rms_eps,
+                              .cos = p->rope->cos,
+                              .sin = p->rope->sin,
+                              .pos = p->batch->pos,
+                              .slot = p->batch->slot,
+                              .n_rows = rows,
+                              .kv = p->kv,
+                              .n_heads = c->n_heads,
+                              .n_kv = c->n_kv_heads,
+                              .head_dim = c->head_dim};
   DF_TRY(df_emit_rope_kv(p->program, &rope, err));
   const df_weights *const o[] = {&l->o};
-  const df_attn_layer al = {.q = q, .k = k, .v = v, .q_ld = ws->qkv_ld, .kv_ld = ws->qkv_ld,
-                            .out = df_act_for(ws->attn, o, 1), .kv = p->kv,
-                            .layer = p->layer, .causal = p->causal, .window = p->window};
+  const df_attn_layer al = {.q = q,
+                            .k = k,
+                            .v = v,
+                            .q_ld = ws->qkv_ld,
+                            .kv_ld = ws->qkv_ld,
+                            .out = df_act_for(ws->attn, o, 1),
+                            .kv = p->kv,
+                            .layer = p->layer,
+                            .causal = p->causal,
+                            .window = p->window};
   DF_TRY(p->attn->ops->emit(p->attn, &p->attn_pass, &al, err));
   df_op_linear out = {.x = al.out, .n_rows = rows, .add = true, .n_parts = 1};
   out.part[0] = (df_linear_part){&l->o, l->o_bias, ws->x, c->hidden};
@@ -109,7 +133,8 @@ df_status df_layer_emit_ffn(const df_layer *l, const df_layer_pass *p, df_error 
   const df_weights *const gate_up[] = {&l->gate, &l->up}, *const down[] = {&l->down};
   const df_act in = df_act_for(ws->norm, gate_up, 2);
   DF_TRY(emit_norm(p, l->ffn_norm, in, err));
-  const df_op_ffn_up up = {.x = in, .n_rows = rows, .gate = &l->gate, .up = &l->up, .out = df_act_for(ws->ffn, down, 1)};
+  const df_op_ffn_up up = {
+      .x = in, .n_rows = rows, .gate = &l->gate, .up = &l->up, .out = df_act_for(ws->ffn, down, 1)};
   DF_TRY(df_emit_ffn_up(p->program, &up, err));
   df_op_linear out = {.x = up.out, .n_rows = rows, .add = true, .n_parts = 1};
   out.part[0] = (df_linear_part){&l->down, NULL, ws->x, p->cfg->hidden};

@@ -36,7 +36,8 @@ typedef struct df_layer_pass {
 
 /* Requests all tensors of layer i under the GGUF names "blk.i.*". interleaved_rope: the file has q and k rows in the
  * pair order of the original Llama code; they are brought to split halves. */
-df_status df_layer_load(df_loader *l, const df_config *cfg, uint32_t i, bool interleaved_rope, df_layer *out, df_error *err) DF_CHECK;
+df_status df_layer_load(df_loader *l, const df_config *cfg, uint32_t i, bool interleaved_rope, df_layer *out,
+                        df_error *err) DF_CHECK;
 
 /* The two halves of a layer, ws->x in and out. */
 df_status df_layer_emit_attention(const df_layer *layer, const df_layer_pass *pass, df_error *err) DF_CHECK;

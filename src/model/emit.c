@@ -5,7 +5,8 @@
 static df_status emit_taps(const df_decoder_pass *p, uint32_t layer, uint32_t hidden, df_error *err) {
   for (uint32_t t = 0; t < p->n_taps; t++) {
     if (p->taps[t] != layer) continue;
-    const df_op_tap op = {p->ws->x, p->tap_out + (size_t)t * hidden, (size_t)p->n_taps * hidden, hidden, &p->batch->n_rows, NULL};
+    const df_op_tap op = {
+        p->ws->x, p->tap_out + (size_t)t * hidden, (size_t)p->n_taps * hidden, hidden, &p->batch->n_rows, NULL};
     DF_TRY(df_emit_tap(p->program, &op, err));
   }
   return DF_OK;
@@ -31,9 +32,16 @@ static df_status emit_tail(const df_model *m, const df_decoder_pass *p, df_error
 
 static df_layer_pass layer_pass(const df_model *m, const df_decoder_pass *p, uint32_t i) {
   const df_config *c = &m->cfg;
-  return (df_layer_pass){.program = p->program, .batch = p->batch, .ws = p->ws, .rope = p->rope, .cfg = c,
-                         .attn = p->attn, .attn_pass = {p->program, p->batch, p->mode, p->mask, p->mask_buffer, 0},
-                         .kv = df_kv_store_layer(p->kv, i), .layer = i, .causal = true,
+  return (df_layer_pass){.program = p->program,
+                         .batch = p->batch,
+                         .ws = p->ws,
+                         .rope = p->rope,
+                         .cfg = c,
+                         .attn = p->attn,
+                         .attn_pass = {p->program, p->batch, p->mode, p->mask, p->mask_buffer, 0},
+                         .kv = df_kv_store_layer(p->kv, i),
+                         .layer = i,
+                         .causal = true,
                          .window = c->sliding[i] ? c->sliding_window : 0};
 }
 

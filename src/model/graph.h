@@ -15,10 +15,10 @@ typedef enum df_tail {
 
 typedef struct df_graph_key {
   df_mode mode;
-  uint32_t seqs;          /* sequence bucket */
-  uint32_t rows;          /* rows per sequence (verify, draft), or the row bucket of a ragged pass */
+  uint32_t seqs; /* sequence bucket */
+  uint32_t rows; /* rows per sequence (verify, draft), or the row bucket of a ragged pass */
   df_kv_type kv;
-  uint32_t taps;          /* bit set or count that identifies the tap set */
+  uint32_t taps; /* bit set or count that identifies the tap set */
   df_tail tail;
   const df_attn *executor; /* the leaf that runs the mode */
   df_mask_layout mask;
@@ -48,8 +48,8 @@ df_status df_graphs_add(df_graphs *g, const df_graph_key *key, df_program *p, df
 /* Memory of all recorded programs. */
 size_t df_graphs_bytes(const df_graphs *g);
 
-/* The mask contract, for every leaf: a program captured with a mask layout other than NONE must be planned with a mask of
- * that layout that covers the batch; one captured with NONE refuses a mask. DF_ERR_MASK_CONTRACT names mode, bucket,
+/* The mask contract, for every leaf: a program captured with a mask layout other than NONE must be planned with a mask
+ * of that layout that covers the batch; one captured with NONE refuses a mask. DF_ERR_MASK_CONTRACT names mode, bucket,
  * executor, captured and given layout. */
 df_status df_mask_guard(const df_graph_key *captured, const df_batch *live, df_error *err) DF_CHECK;
 

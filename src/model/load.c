@@ -101,7 +101,8 @@ static df_status request_matrix(df_loader *l, const char *name, uint32_t n, uint
                    (unsigned long long)t->dims[1], (unsigned long long)(t->n_dims ? t->dims[0] : 0), file_rows, k);
   uint32_t values, block;
   if (!df_dtype_block(t->dtype, &values, &block) || k % values)
-    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "tensor \"%s\": rows of %u values do not fit type %s", name, k, df_dtype_name(t->dtype));
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "tensor \"%s\": rows of %u values do not fit type %s", name, k,
+                   df_dtype_name(t->dtype));
   r.row_bytes = (size_t)(k / values) * block;
   const df_pack pack = l->exact ? DF_PACK_F32 : df_pack_of((df_dtype)t->dtype);
   r.w = (df_weights){.pack = pack, .n = n, .k = k};
@@ -115,13 +116,13 @@ static df_status request_matrix(df_loader *l, const char *name, uint32_t n, uint
   return DF_OK;
 }
 
-df_status df_loader_matrix(df_loader *l, const char *name, uint32_t n, uint32_t k, const uint32_t *row_of, df_weights *dst,
-                           df_error *err) {
+df_status df_loader_matrix(df_loader *l, const char *name, uint32_t n, uint32_t k, const uint32_t *row_of,
+                           df_weights *dst, df_error *err) {
   return request_matrix(l, name, n, k, n, row_of, dst, err);
 }
 
-df_status df_loader_gather(df_loader *l, const char *name, uint32_t n, uint32_t k, uint32_t file_rows, const uint32_t *row_of,
-                           df_weights *dst, df_error *err) {
+df_status df_loader_gather(df_loader *l, const char *name, uint32_t n, uint32_t k, uint32_t file_rows,
+                           const uint32_t *row_of, df_weights *dst, df_error *err) {
   return request_matrix(l, name, n, k, file_rows, row_of, dst, err);
 }
 
@@ -135,9 +136,11 @@ df_status df_loader_vector_rows(df_loader *l, const char *name, uint32_t n, cons
   uint64_t count = 1;
   for (uint32_t i = 0; i < r.view.n_dims; i++) count *= r.view.dims[i];
   if (count != n)
-    return DF_FAIL(err, DF_ERR_FORMAT, "tensor \"%s\" has %llu values, expected %u", name, (unsigned long long)count, n);
+    return DF_FAIL(err, DF_ERR_FORMAT, "tensor \"%s\" has %llu values, expected %u", name, (unsigned long long)count,
+                   n);
   if (r.view.dtype != DF_F32 && r.view.dtype != DF_F16 && r.view.dtype != DF_BF16)
-    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "tensor \"%s\" has type %s, expected a float type", name, df_dtype_name(r.view.dtype));
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "tensor \"%s\" has type %s, expected a float type", name,
+                   df_dtype_name(r.view.dtype));
   DF_TRY(reserve(l, (size_t)n * sizeof(float), &r.offset, err));
   DF_TRY(grow((void **)&l->v, &l->cap_v, l->n_v, sizeof *l->v, err));
   DF_TRY(copy_rows(row_of, n, &r.row_of, err));
@@ -215,7 +218,8 @@ static df_status pack_all(df_loader *l, uint8_t *block, df_progress_fn progress,
   return s;
 }
 
-df_status df_loader_run(df_loader *l, df_progress_fn progress, void *user, void **block, size_t *block_bytes, df_error *err) {
+df_status df_loader_run(df_loader *l, df_progress_fn progress, void *user, void **block, size_t *block_bytes,
+                        df_error *err) {
   uint8_t *b = df_pages_alloc(l->bytes ? l->bytes : 64);
   if (!b) return DF_OOM(err, "packed weights", l->bytes);
   const df_status s = pack_all(l, b, progress, user, err);

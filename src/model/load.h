@@ -21,18 +21,20 @@ void df_loader_free(df_loader *l);
 
 /* Requests matrix `name` as [n outputs][k inputs]; *dst is filled by df_loader_run. FORMAT when it is missing or has
  * another shape. row_of (NULL or [n], copied) is the order in which the file's n rows are taken. */
-df_status df_loader_matrix(df_loader *l, const char *name, uint32_t n, uint32_t k, const uint32_t *row_of, df_weights *dst,
-                           df_error *err) DF_CHECK;
-/* Requests n rows of a matrix that has file_rows of them: output i is row row_of[i], which must be below file_rows. */
-df_status df_loader_gather(df_loader *l, const char *name, uint32_t n, uint32_t k, uint32_t file_rows, const uint32_t *row_of,
+df_status df_loader_matrix(df_loader *l, const char *name, uint32_t n, uint32_t k, const uint32_t *row_of,
                            df_weights *dst, df_error *err) DF_CHECK;
+/* Requests n rows of a matrix that has file_rows of them: output i is row row_of[i], which must be below file_rows. */
+df_status df_loader_gather(df_loader *l, const char *name, uint32_t n, uint32_t k, uint32_t file_rows,
+                           const uint32_t *row_of, df_weights *dst, df_error *err) DF_CHECK;
 /* Requests vector `name` of n values as float32. *dst stays NULL when it is missing and not required. */
-df_status df_loader_vector(df_loader *l, const char *name, uint32_t n, bool required, float **dst, df_error *err) DF_CHECK;
+df_status df_loader_vector(df_loader *l, const char *name, uint32_t n, bool required, float **dst,
+                           df_error *err) DF_CHECK;
 /* Same, rows permuted by row_of. */
 df_status df_loader_vector_rows(df_loader *l, const char *name, uint32_t n, const uint32_t *row_of, bool required,
                                 float **dst, df_error *err) DF_CHECK;
 
 /* Allocates, packs, drops the file's pages. *block (df_pages_free with *block_bytes) holds everything requested. */
-df_status df_loader_run(df_loader *l, df_progress_fn progress, void *user, void **block, size_t *block_bytes, df_error *err) DF_CHECK;
+df_status df_loader_run(df_loader *l, df_progress_fn progress, void *user, void **block, size_t *block_bytes,
+                        df_error *err) DF_CHECK;
 
 #endif

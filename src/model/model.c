@@ -15,7 +15,8 @@ static df_status start_threads(df_model *m, const df_model_params *p, df_error *
     const int t = df_cpu_tier_parse(p->cpu_tier);
     if (t < 0) return DF_FAIL(err, DF_ERR_ARGUMENT, "unknown CPU tier \"%s\" (ref, avx2, avx512)", p->cpu_tier);
     if ((df_cpu_tier)t > tier)
-      return DF_FAIL(err, DF_ERR_UNSUPPORTED, "this processor cannot run the %s kernels (best: %s)", p->cpu_tier, df_cpu_tier_name(tier));
+      return DF_FAIL(err, DF_ERR_UNSUPPORTED, "this processor cannot run the %s kernels (best: %s)", p->cpu_tier,
+                     df_cpu_tier_name(tier));
     tier = (df_cpu_tier)t;
   }
   m->kernels = df_kernels_get(tier);
@@ -57,7 +58,8 @@ static df_status load_text(df_model *m, df_error *err) {
   df_status s = t.data ? load_template(m, t.data, t.len, err) : DF_OK;
   df_free(owned);
   if (s == DF_OK && df_tokenizer_size(m->tok) > m->cfg.vocab)
-    s = DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" has %u tokens but only %u rows of embeddings", m->path, df_tokenizer_size(m->tok), m->cfg.vocab);
+    s = DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" has %u tokens but only %u rows of embeddings", m->path,
+                df_tokenizer_size(m->tok), m->cfg.vocab);
   return s;
 }
 
@@ -153,10 +155,20 @@ static uint64_t params_of(const df_config *c, bool tied) {
 
 df_model_info df_model_get_info(const df_model *m) {
   const df_config *c = &m->cfg;
-  return (df_model_info){.arch = c->arch, .name = m->name, .n_layers = c->n_layers, .hidden = c->hidden,
-                         .n_heads = c->n_heads, .n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .ffn = c->ffn,
-                         .vocab = c->vocab, .n_ctx_train = c->context_length, .n_params = params_of(c, m->tied),
-                         .file_bytes = m->file_bytes, .weight_bytes = m->block_bytes,
-                         .n_threads = df_pool_threads(m->pool), .cpu_tier = df_cpu_tier_name(m->kernels->tier),
+  return (df_model_info){.arch = c->arch,
+                         .name = m->name,
+                         .n_layers = c->n_layers,
+                         .hidden = c->hidden,
+                         .n_heads = c->n_heads,
+                         .n_kv_heads = c->n_kv_heads,
+                         .head_dim = c->head_dim,
+                         .ffn = c->ffn,
+                         .vocab = c->vocab,
+                         .n_ctx_train = c->context_length,
+                         .n_params = params_of(c, m->tied),
+                         .file_bytes = m->file_bytes,
+                         .weight_bytes = m->block_bytes,
+                         .n_threads = df_pool_threads(m->pool),
+                         .cpu_tier = df_cpu_tier_name(m->kernels->tier),
                          .load_ms = m->load_ms};
 }

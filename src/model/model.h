@@ -27,14 +27,14 @@ struct df_model {
   bool exact;
 
   df_weights embed;
-  df_weights head;        /* equals embed when tied */
+  df_weights head; /* equals embed when tied */
   bool tied;
   float *final_norm;
-  float *rope_factors;    /* NULL or [head_dim / 2] */
-  df_layer *layers;       /* [n_layers] */
+  float *rope_factors; /* NULL or [head_dim / 2] */
+  df_layer *layers;    /* [n_layers] */
   void *block;
   size_t block_bytes;
-  uint64_t file_bytes;    /* of all tensors in the file */
+  uint64_t file_bytes; /* of all tensors in the file */
   double load_ms;
 };
 
@@ -49,13 +49,13 @@ typedef struct df_decoder_pass {
   df_mode mode;
   df_mask_layout mask;
   const df_mask_buffer *mask_buffer; /* NULL with DF_MASK_NONE */
-  df_batch *halves;     /* [2] views for a split batch, NULL when this pass is not split */
-  df_workspace *half_ws; /* [2] views, filled here */
-  uint32_t split_rows;  /* rows of half 0 */
-  const uint32_t *taps; /* ascending layer ids */
+  df_batch *halves;                  /* [2] views for a split batch, NULL when this pass is not split */
+  df_workspace *half_ws;             /* [2] views, filled here */
+  uint32_t split_rows;               /* rows of half 0 */
+  const uint32_t *taps;              /* ascending layer ids */
   uint32_t n_taps;
-  float *tap_out;       /* [row][n_taps * hidden] */
-  bool logits, argmax;  /* output tail over batch->out_row */
+  float *tap_out;      /* [row][n_taps * hidden] */
+  bool logits, argmax; /* output tail over batch->out_row */
 } df_decoder_pass;
 
 /* Emits embedding, all layers, taps and tail. */

@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "model/model.h"
 
-df_status df_model_tokenize(const df_model *m, const char *text, size_t len, bool parse_special, int32_t **ids, size_t *n,
-                            df_error *err) {
+df_status df_model_tokenize(const df_model *m, const char *text, size_t len, bool parse_special, int32_t **ids,
+                            size_t *n, df_error *err) {
   df_ids out = {0};
   const unsigned flags = DF_ENCODE_ADD_BOS | (parse_special ? DF_ENCODE_PARSE_SPECIAL : 0u);
   const df_status s = df_tokenizer_encode(m->tok, text, len, flags, &out, err);
@@ -29,8 +29,8 @@ static df_status take_text(df_buf *b, char **text, size_t *len, df_error *err) {
   return DF_OK;
 }
 
-df_status df_model_detokenize(const df_model *m, const int32_t *ids, size_t n, bool show_special, char **text, size_t *len,
-                              df_error *err) {
+df_status df_model_detokenize(const df_model *m, const int32_t *ids, size_t n, bool show_special, char **text,
+                              size_t *len, df_error *err) {
   df_buf b;
   df_buf_init(&b, 0);
   df_status s = df_tokenizer_decode(m->tok, ids, n, show_special ? DF_DECODE_SHOW_SPECIAL : 0u, &b, err);
@@ -52,8 +52,10 @@ static df_status put_token(df_buf *b, const df_model *m, const char *key, int32_
   for (size_t i = 0; i < t.n; i++) {
     const char c = t.p[i];
     if (c == '"' || c == '\\') DF_TRY(df_buf_put(b, "\\", 1, err));
-    if ((unsigned char)c < 0x20) DF_TRY(df_buf_printf(b, err, "\\u%04x", c));
-    else DF_TRY(df_buf_put(b, &c, 1, err));
+    if ((unsigned char)c < 0x20)
+      DF_TRY(df_buf_printf(b, err, "\\u%04x", c));
+    else
+      DF_TRY(df_buf_put(b, &c, 1, err));
   }
   return df_buf_puts(b, "\"", err);
 }

@@ -55,7 +55,8 @@ double df_rope_attention_factor(const df_config *cfg) {
 
 df_status df_rope_init(df_rope *r, const df_config *cfg, const float *factors, uint32_t n_positions, df_error *err) {
   if (cfg->rope.dim != cfg->head_dim)
-    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "partial rotation (%u of %u channels) is not supported", cfg->rope.dim, cfg->head_dim);
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "partial rotation (%u of %u channels) is not supported", cfg->rope.dim,
+                   cfg->head_dim);
   df_rope t = {.n_positions = n_positions, .half = cfg->head_dim / 2};
   t.bytes = (size_t)n_positions * t.half * sizeof(float);
   t.cos = df_pages_alloc(t.bytes);

@@ -8,11 +8,12 @@
 typedef struct df_rope {
   float *cos, *sin; /* [n_positions][head_dim / 2] */
   uint32_t n_positions, half;
-  size_t bytes;     /* of each table */
+  size_t bytes; /* of each table */
 } df_rope;
 
 /* factors: NULL or [head_dim / 2] divisors of the frequencies (tensor rope_freqs.weight). */
-df_status df_rope_init(df_rope *r, const df_config *cfg, const float *factors, uint32_t n_positions, df_error *err) DF_CHECK;
+df_status df_rope_init(df_rope *r, const df_config *cfg, const float *factors, uint32_t n_positions,
+                       df_error *err) DF_CHECK;
 void df_rope_release(df_rope *r);
 /* Angle speed of pair i and the scale of cos and sin (YaRN; else 1). Exposed for tests. */
 double df_rope_frequency(const df_config *cfg, uint32_t i);

@@ -24,8 +24,8 @@ static df_status capture(df_runner *r, const df_graph_key *key, uint32_t max_row
   return DF_OK;
 }
 
-static df_status emit_eager(df_runner *r, const df_graph_key *key, uint32_t max_rows, uint32_t max_seqs, df_emit_fn emit,
-                            void *ctx, df_program **out, df_error *err) {
+static df_status emit_eager(df_runner *r, const df_graph_key *key, uint32_t max_rows, uint32_t max_seqs,
+                            df_emit_fn emit, void *ctx, df_program **out, df_error *err) {
   df_graphs *g = &r->graphs;
   if (!g->eager) DF_TRY(df_program_create(max_rows, max_seqs, df_pool_threads(df_cpu_pool(r->cpu)), &g->eager, err));
   df_cpu_quiesce(r->cpu);
@@ -34,15 +34,17 @@ static df_status emit_eager(df_runner *r, const df_graph_key *key, uint32_t max_
   return emit(ctx, g->eager, key, err);
 }
 
-df_status df_runner_run(df_runner *r, const df_graph_key *key, const df_batch *batch, df_mask_buffer *mask, uint32_t max_rows,
-                        uint32_t max_seqs, df_emit_fn emit, void *ctx, df_error *err) {
+df_status df_runner_run(df_runner *r, const df_graph_key *key, const df_batch *batch, df_mask_buffer *mask,
+                        uint32_t max_rows, uint32_t max_seqs, df_emit_fn emit, void *ctx, df_error *err) {
   df_program *p = r->graphs.enabled ? df_graphs_find(&r->graphs, key) : NULL;
   const bool replay = p != NULL;
   const df_attn_phase phase = replay ? DF_PHASE_REPLAY : r->graphs.enabled ? DF_PHASE_CAPTURE : DF_PHASE_EAGER;
   DF_TRY(r->attn->ops->plan(r->attn, batch, key->mode, phase, err));
   if (!replay) {
-    if (r->graphs.enabled) DF_TRY(capture(r, key, max_rows, max_seqs, emit, ctx, &p, err));
-    else DF_TRY(emit_eager(r, key, max_rows, max_seqs, emit, ctx, &p, err));
+    if (r->graphs.enabled)
+      DF_TRY(capture(r, key, max_rows, max_seqs, emit, ctx, &p, err));
+    else
+      DF_TRY(emit_eager(r, key, max_rows, max_seqs, emit, ctx, &p, err));
   }
   DF_TRY(df_mask_guard(key, batch, err));
   if (mask && batch->mask) DF_TRY(df_mask_buffer_load(mask, batch, err));
@@ -50,8 +52,8 @@ df_status df_runner_run(df_runner *r, const df_graph_key *key, const df_batch *b
   return DF_OK;
 }
 
-df_status df_runner_prepare(df_runner *r, const df_graph_key *key, uint32_t max_rows, uint32_t max_seqs, df_emit_fn emit,
-                            void *ctx, df_error *err) {
+df_status df_runner_prepare(df_runner *r, const df_graph_key *key, uint32_t max_rows, uint32_t max_seqs,
+                            df_emit_fn emit, void *ctx, df_error *err) {
   df_program *p;
   if (!r->graphs.enabled || df_graphs_find(&r->graphs, key)) return DF_OK;
   return capture(r, key, max_rows, max_seqs, emit, ctx, &p, err);

@@ -28,7 +28,8 @@ static df_status init_buckets(df_target *t, df_error *err) {
 
 static df_status init_batches(df_target *t, df_error *err) {
   const df_target_params *p = &t->p;
-  const uint32_t pages = p->pages->size == 1 ? p->max_positions : (uint32_t)(df_round_up(p->max_positions, 64) / DF_KV_PAGE);
+  const uint32_t pages =
+      p->pages->size == 1 ? p->max_positions : (uint32_t)(df_round_up(p->max_positions, 64) / DF_KV_PAGE);
   DF_TRY(df_batch_init(&t->batch, p->max_rows, p->max_seqs, pages, err));
   for (int h = 0; h < 2; h++) {
     t->halves[h].q_start = df_calloc((size_t)p->max_seqs + 1, sizeof *t->halves[h].q_start);
@@ -54,8 +55,14 @@ static df_status check_caps(const df_target *t, df_error *err) {
 static df_status init_memory(df_target *t, df_error *err) {
   const df_config *c = &t->m->cfg;
   const df_target_params *p = &t->p;
-  const df_workspace_shape ws = {.max_rows = p->max_rows, .max_out = p->max_out, .hidden = c->hidden, .n_heads = c->n_heads,
-                                 .n_kv = c->n_kv_heads, .head_dim = c->head_dim, .ffn = c->ffn, .vocab = c->vocab,
+  const df_workspace_shape ws = {.max_rows = p->max_rows,
+                                 .max_out = p->max_out,
+                                 .hidden = c->hidden,
+                                 .n_heads = c->n_heads,
+                                 .n_kv = c->n_kv_heads,
+                                 .head_dim = c->head_dim,
+                                 .ffn = c->ffn,
+                                 .vocab = c->vocab,
                                  .segments = ARGMAX_SEGMENTS};
   DF_TRY(check_caps(t, err));
   DF_TRY(init_buckets(t, err));
@@ -113,12 +120,22 @@ static bool split_pass(const df_target *t, const df_graph_key *key) {
 static df_status emit_target(void *ctx, df_program *p, const df_graph_key *key, df_error *err) {
   df_target *t = ctx;
   const bool split = split_pass(t, key);
-  const df_decoder_pass pass = {.program = p, .batch = &t->batch, .ws = &t->ws, .rope = &t->rope, .kv = &t->kv,
-                                .attn = t->attn, .mode = key->mode, .mask = key->mask,
+  const df_decoder_pass pass = {.program = p,
+                                .batch = &t->batch,
+                                .ws = &t->ws,
+                                .rope = &t->rope,
+                                .kv = &t->kv,
+                                .attn = t->attn,
+                                .mode = key->mode,
+                                .mask = key->mask,
                                 .mask_buffer = key->mask == DF_MASK_NONE ? NULL : &t->mask,
-                                .halves = split ? t->halves : NULL, .half_ws = t->half_ws,
-                                .split_rows = key->seqs / 2 * key->rows, .taps = t->p.taps, .n_taps = key->taps,
-                                .tap_out = t->taps, .logits = key->tail != DF_TAIL_NONE,
+                                .halves = split ? t->halves : NULL,
+                                .half_ws = t->half_ws,
+                                .split_rows = key->seqs / 2 * key->rows,
+                                .taps = t->p.taps,
+                                .n_taps = key->taps,
+                                .tap_out = t->taps,
+                                .logits = key->tail != DF_TAIL_NONE,
                                 .argmax = key->tail == DF_TAIL_ARGMAX};
   return df_model_emit(t->m, &pass, err);
 }
@@ -146,12 +163,19 @@ static const df_attn *leaf_of(df_attn *a, df_mode mode) {
 }
 
 static df_graph_key key_of(const df_target *t, df_mode mode, uint32_t seqs, uint32_t width, df_tail tail) {
-  return (df_graph_key){.mode = mode, .seqs = seqs, .rows = width, .kv = t->p.kv, .taps = t->p.n_taps, .tail = tail,
+  return (df_graph_key){.mode = mode,
+                        .seqs = seqs,
+                        .rows = width,
+                        .kv = t->p.kv,
+                        .taps = t->p.n_taps,
+                        .tail = tail,
                         .executor = leaf_of(t->attn, mode),
                         .mask = mode == DF_MODE_TARGET_VERIFY ? t->p.verify_mask : DF_MASK_NONE};
 }
 
-static df_mask_buffer *mask_of(df_target *t, const df_graph_key *key) { return key->mask == DF_MASK_NONE ? NULL : &t->mask; }
+static df_mask_buffer *mask_of(df_target *t, const df_graph_key *key) {
+  return key->mask == DF_MASK_NONE ? NULL : &t->mask;
+}
 
 df_status df_target_prepare(df_target *t, uint32_t seqs, uint32_t width, df_tail tail, df_error *err) {
   const uint32_t bucket = df_target_bucket(t, seqs);

@@ -19,10 +19,10 @@ typedef struct df_target_params {
   const df_pages *pages;  /* the KV pool, read at init only */
   df_kv_type kv;
   bool graphs;
-  df_attn *attn;          /* taken over */
-  const uint32_t *taps;   /* ascending; NULL without a draft */
+  df_attn *attn;        /* taken over */
+  const uint32_t *taps; /* ascending; NULL without a draft */
   uint32_t n_taps;
-  df_mask_layout verify_mask; /* decision of the verify-mask policy */
+  df_mask_layout verify_mask;  /* decision of the verify-mask policy */
   const uint32_t *seq_buckets; /* ascending sequence counts to record programs for; NULL = default list */
   uint32_t n_seq_buckets;
 } df_target_params;
@@ -35,9 +35,9 @@ typedef struct df_target {
   uint32_t tap_ids[DF_LIMIT_TAPS];
   uint32_t buckets[DF_MAX_BUCKETS];
   df_batch batch;
-  df_batch halves[2];     /* views of batch for two-batch overlap */
+  df_batch halves[2]; /* views of batch for two-batch overlap */
   df_workspace half_ws[2];
-  df_mask_buffer mask;    /* static input of programs captured with a verify mask */
+  df_mask_buffer mask; /* static input of programs captured with a verify mask */
   df_workspace ws;
   df_rope rope;
   df_kv_store kv;
@@ -51,8 +51,9 @@ typedef struct df_target {
 df_status df_target_init(df_target *t, df_model *m, const df_target_params *p, df_error *err) DF_CHECK;
 void df_target_release(df_target *t);
 
-/* Runs the pass that t->batch describes (kv/fill.h); a uniform pass is padded to its sequence bucket. Afterwards ws.logits holds the output rows (tail LOGITS, ARGMAX), taps
- * the tapped rows (when the target has taps), K and V are written. */
+/* Runs the pass that t->batch describes (kv/fill.h); a uniform pass is padded to its sequence bucket. Afterwards
+ * ws.logits holds the output rows (tail LOGITS, ARGMAX), taps the tapped rows (when the target has taps), K and V are
+ * written. */
 df_status df_target_run(df_target *t, df_mode mode, df_tail tail, df_error *err) DF_CHECK;
 
 /* Records the uniform pass of up to `seqs` sequences with `width` rows each (1 = decode). */

@@ -8,7 +8,8 @@
 #include "base/size.h"
 #include "format/hf_tokenizer.h"
 
-static df_status strings_of(const df_gguf *g, const char *key, bool required, df_slice **out, uint32_t *n, df_error *err) {
+static df_status strings_of(const df_gguf *g, const char *key, bool required, df_slice **out, uint32_t *n,
+                            df_error *err) {
   const df_gguf_kv *kv;
   *out = NULL;
   *n = 0;
@@ -17,7 +18,8 @@ static df_status strings_of(const df_gguf *g, const char *key, bool required, df
     if (!required) return DF_OK;
     return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" has no tokenizer (key \"%s\" is missing)", df_gguf_label(g), key);
   }
-  if (kv->count > INT32_MAX) return DF_FAIL(err, DF_ERR_LIMIT, "\"%s\" has too many entries in \"%s\"", df_gguf_label(g), key);
+  if (kv->count > INT32_MAX)
+    return DF_FAIL(err, DF_ERR_LIMIT, "\"%s\" has too many entries in \"%s\"", df_gguf_label(g), key);
   df_slice *s = df_calloc((size_t)kv->count, sizeof *s);
   if (!s) return DF_OOM(err, "the vocabulary", (size_t)kv->count * sizeof *s);
   df_gguf_str_iter it = df_gguf_str_begin(kv);
@@ -35,7 +37,8 @@ static df_status types_of(const df_gguf *g, uint32_t n, int32_t **out, df_error 
   DF_TRY(df_gguf_opt_int_array(g, "tokenizer.ggml.token_type", &kv, err));
   if (!kv) return DF_OK;
   if (kv->count != n)
-    return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" has %u tokens but %llu token types", df_gguf_label(g), n, (unsigned long long)kv->count);
+    return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" has %u tokens but %llu token types", df_gguf_label(g), n,
+                   (unsigned long long)kv->count);
   int32_t *t = df_calloc(n, sizeof *t);
   if (!t) return DF_OOM(err, "token types", (size_t)n * sizeof *t);
   for (uint32_t i = 0; i < n; i++) t[i] = (int32_t)df_gguf_int_at(kv, i);
@@ -46,7 +49,9 @@ static df_status types_of(const df_gguf *g, uint32_t n, int32_t **out, df_error 
 static df_status id_of(const df_gguf *g, const char *key, uint32_t n, int32_t *out, df_error *err) {
   int64_t v;
   DF_TRY(df_gguf_opt_i64(g, key, -1, &v, err));
-  if (v < -1 || v >= n) return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\": \"%s\" is %lld, outside the vocabulary of %u", df_gguf_label(g), key, (long long)v, n);
+  if (v < -1 || v >= n)
+    return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\": \"%s\" is %lld, outside the vocabulary of %u", df_gguf_label(g), key,
+                   (long long)v, n);
   *out = (int32_t)v;
   return DF_OK;
 }
@@ -71,8 +76,9 @@ df_status df_vocab_from_gguf(const df_gguf *g, df_tokenizer **out, df_error *err
   char model[32], pre[32];
   DF_TRY(text_of(g, "tokenizer.ggml.model", "", model, sizeof model, err));
   if (strcmp(model, "gpt2") != 0)
-    return DF_FAIL(err, model[0] ? DF_ERR_UNSUPPORTED : DF_ERR_FORMAT, "\"%s\" has %s%s, expected byte-level BPE (\"gpt2\")",
-                   df_gguf_label(g), model[0] ? "the tokenizer model " : "no tokenizer", model);
+    return DF_FAIL(err, model[0] ? DF_ERR_UNSUPPORTED : DF_ERR_FORMAT,
+                   "\"%s\" has %s%s, expected byte-level BPE (\"gpt2\")", df_gguf_label(g),
+                   model[0] ? "the tokenizer model " : "no tokenizer", model);
   DF_TRY(text_of(g, "tokenizer.ggml.pre", "default", pre, sizeof pre, err));
   df_vocab_spec spec = df_vocab_spec_default();
   df_slice *tokens = NULL, *merges = NULL;
@@ -146,7 +152,8 @@ df_status df_vocab_from_folder(const char *path, uint32_t min_tokens, df_tokeniz
   df_free(folder);
   if (s != DF_OK) return s;
   char *copy = NULL;
-  if (chat && h.chat_template && !(copy = df_strdup(h.chat_template))) s = DF_OOM(err, "the chat template", strlen(h.chat_template));
+  if (chat && h.chat_template && !(copy = df_strdup(h.chat_template)))
+    s = DF_OOM(err, "the chat template", strlen(h.chat_template));
   if (s == DF_OK) s = from_hf(&h, out, err);
   df_hf_tokenizer_release(&h);
   if (s != DF_OK) {

@@ -13,13 +13,13 @@ typedef struct df_workspace {
   float *x;          /* [max_rows][hidden] residual stream */
   float *qkv;        /* [max_rows][qkv_ld]: q, k, v beside each other */
   size_t qkv_ld;
-  df_act norm;       /* [max_rows] hidden: normalised stream */
-  df_act attn;       /* [max_rows] n_heads * head_dim */
-  df_act ffn;        /* [max_rows] ffn */
-  df_act tail;       /* [max_out] hidden */
-  float *logits;     /* [max_out][logits_ld] */
+  df_act norm;   /* [max_rows] hidden: normalised stream */
+  df_act attn;   /* [max_rows] n_heads * head_dim */
+  df_act ffn;    /* [max_rows] ffn */
+  df_act tail;   /* [max_out] hidden */
+  float *logits; /* [max_out][logits_ld] */
   size_t logits_ld;
-  float *best;       /* [max_out][segments] */
+  float *best; /* [max_out][segments] */
   uint32_t *best_id;
   uint32_t segments; /* argmax segments per row */
   void *block;
@@ -32,8 +32,8 @@ typedef struct df_workspace_shape {
   uint32_t segments;
 } df_workspace_shape;
 
-/* A view of the workspace whose row 0 is row `row` of w: for the halves of a split batch. Activation tiles must not share
- * rows, so they start at the next tile behind `row`. */
+/* A view of the workspace whose row 0 is row `row` of w: for the halves of a split batch. Activation tiles must not
+ * share rows, so they start at the next tile behind `row`. */
 df_workspace df_workspace_view(const df_workspace *w, uint32_t row);
 
 df_status df_workspace_init(df_workspace *w, const df_workspace_shape *s, df_error *err) DF_CHECK;

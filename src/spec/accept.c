@@ -79,8 +79,10 @@ df_status df_accept_rejection(const df_rejection_input *in, double *residual, df
   uint32_t a = 0;
   /* Strictly less: with u = 0 a draft of probability 0 must still be rejected. */
   while (a < in->n_draft && in->u[a] * prob_of(&in->q[a], in->drafted[a]) < prob_of(&in->p[a], in->drafted[a])) a++;
-  if (a < in->n_draft) residual_of(&in->p[a], &in->q[a], in->vocab, residual);
-  else memcpy(residual, in->p[a].prob, in->vocab * sizeof *residual);
+  if (a < in->n_draft)
+    residual_of(&in->p[a], &in->q[a], in->vocab, residual);
+  else
+    memcpy(residual, in->p[a].prob, in->vocab * sizeof *residual);
   const int32_t next = df_accept_draw(residual, in->vocab, in->v);
   if (next < 0) return DF_FAIL(err, DF_ERR_ARGUMENT, "target row %u has no probability anywhere", a);
   *out = (df_accept_result){.accepted = a, .next = next};

@@ -20,7 +20,8 @@ static df_status draft(const df_stepper *s, df_step_item *items, uint32_t n, uin
   return df_drafter_draft(s->drafter, d, n, width, err);
 }
 
-static df_status verify(const df_stepper *s, df_step_item *items, uint32_t n, uint32_t width, bool need_logits, df_error *err) {
+static df_status verify(const df_stepper *s, df_step_item *items, uint32_t n, uint32_t width, bool need_logits,
+                        df_error *err) {
   df_target *t = s->target;
   df_fill_begin(&t->batch);
   for (uint32_t i = 0; i < n; i++) {
@@ -29,7 +30,8 @@ static df_status verify(const df_stepper *s, df_step_item *items, uint32_t n, ui
     memcpy(block + 1, items[i].drafted, (width - 1) * sizeof *block);
     items[i].out_row = df_fill_add(&t->batch, items[i].seq, block, width, items[i].n, DF_OUT_ALL);
   }
-  return df_target_run(t, width == 1 ? DF_MODE_DECODE : DF_MODE_TARGET_VERIFY, need_logits ? DF_TAIL_LOGITS : DF_TAIL_ARGMAX, err);
+  return df_target_run(t, width == 1 ? DF_MODE_DECODE : DF_MODE_TARGET_VERIFY,
+                       need_logits ? DF_TAIL_LOGITS : DF_TAIL_ARGMAX, err);
 }
 
 static df_status pick_row(void *ctx, uint32_t row, int32_t *id, df_error *err) {
@@ -86,7 +88,8 @@ df_status df_spec_prefill(const df_stepper *s, df_prefill_item *items, uint32_t 
   df_inject_item in[MAX_GROUP];
   uint32_t row = 0;
   bool any_last = false;
-  if (n == 0 || n > MAX_GROUP || n > t->p.max_seqs) return DF_FAIL(err, DF_ERR_ARGUMENT, "a prefill of %u sequences", n);
+  if (n == 0 || n > MAX_GROUP || n > t->p.max_seqs)
+    return DF_FAIL(err, DF_ERR_ARGUMENT, "a prefill of %u sequences", n);
   df_fill_begin(&t->batch);
   for (uint32_t i = 0; i < n; i++) {
     const df_prefill_item *it = &items[i];

@@ -1,8 +1,8 @@
 /*
  * spec/step.h - one step of a group of sequences: draft a block each, verify them in one pass, accept, inject.
  *
- * Invariant on entry and exit, per sequence: target KV and draft KV are valid for exactly positions 0 .. n-1; the anchor,
- * the last emitted token, sits at position n and has no KV yet.
+ * Invariant on entry and exit, per sequence: target KV and draft KV are valid for exactly positions 0 .. n-1; the
+ * anchor, the last emitted token, sits at position n and has no KV yet.
  *
  * Threads: one owner.
  */
@@ -25,7 +25,7 @@ typedef df_status (*df_step_pick)(void *ctx, uint32_t row, uint32_t out_row, int
 /* One sequence of a step. */
 typedef struct df_step_item {
   df_kv_seq *seq;
-  uint32_t n;        /* valid positions */
+  uint32_t n; /* valid positions */
   int32_t anchor;
   df_step_pick pick;
   void *pick_ctx;
@@ -33,8 +33,8 @@ typedef struct df_step_item {
   int32_t drafted[DF_TILE_ROWS];
   uint32_t n_drafted;
   uint32_t accepted;
-  int32_t next;      /* the bonus: the new anchor */
-  uint32_t out_row;  /* of row 0 */
+  int32_t next;     /* the bonus: the new anchor */
+  uint32_t out_row; /* of row 0 */
 } df_step_item;
 
 typedef struct df_step_times {

@@ -7,8 +7,8 @@ enum { PROBE_WIDTH = 4, MIN_PROBE_GAP = 24, PLAIN_GAP = 12 };
 static const double k_prior_weight = 4.0; /* imagined observations per slot */
 static const double k_prior_accept = 0.7; /* of a draft that was trained for its target */
 static const float k_decay = 0.96f;       /* memory of about 25 blocks: acceptance changes within a text */
-static const double k_learn = 0.25;      /* weight of a new measurement */
-static const double k_margin = 1.03;     /* gain that drafting must promise: estimates err */
+static const double k_learn = 0.25;       /* weight of a new measurement */
+static const double k_margin = 1.03;      /* gain that drafting must promise: estimates err */
 static const double k_probe_share = 0.02; /* of plain decoding time that probes may cost */
 
 void df_width_estimate_init(df_width_estimate *e) { memset(e, 0, sizeof *e); }
@@ -90,7 +90,8 @@ static uint32_t probe_gap(const df_width_costs *c, uint32_t n, uint32_t w, uint3
   return gap > MIN_PROBE_GAP ? (uint32_t)gap : MIN_PROBE_GAP;
 }
 
-uint32_t df_width_choose(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t max, uint32_t depth) {
+uint32_t df_width_choose(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t max,
+                         uint32_t depth) {
   uint32_t best = 1;
   double best_rate = rate(c, e, n, 1, depth) * k_margin;
   for (uint32_t w = 2; w <= max; w++) {

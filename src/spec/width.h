@@ -1,9 +1,10 @@
 /*
  * spec/width.h - how many rows the next verify block should have.
  *
- * Expected tokens of a block of w rows: E(w) = 1 + sum over j < w of prod_{i <= j} a_i, where a_i is the chance that draft
- * slot i is accepted given that all before it were. The controller takes the width with the best E(w) / cost(w); width 1
- * (plain decoding) is always a candidate, so that a bad draft costs no more than the probes that notice a better one.
+ * Expected tokens of a block of w rows: E(w) = 1 + sum over j < w of prod_{i <= j} a_i, where a_i is the chance that
+ * draft slot i is accepted given that all before it were. The controller takes the width with the best E(w) / cost(w);
+ * width 1 (plain decoding) is always a candidate, so that a bad draft costs no more than the probes that notice a
+ * better one.
  *
  * Costs are measured: a few widths at start, every step afterwards. Widths in between are interpolated.
  * The text does not depend on any of this: a block's width never changes what is accepted, only how much is tried.
@@ -20,8 +21,8 @@ enum { DF_WIDTH_MAX = 16, DF_WIDTH_SEQS = 64 };
 
 enum { DF_WIDTH_ROWS = DF_WIDTH_MAX * DF_WIDTH_SEQS + 1 };
 
-/* Milliseconds of one pass, by its rows and by the KV length that its attention reads: base + per_pos * depth. A base of 0 =
- * not measured yet. */
+/* Milliseconds of one pass, by its rows and by the KV length that its attention reads: base + per_pos * depth. A base
+ * of 0 = not measured yet. */
 typedef struct df_width_cost {
   double base[DF_WIDTH_ROWS];
   double per_pos[DF_WIDTH_ROWS];
@@ -54,9 +55,10 @@ void df_width_cost_add(df_width_cost *c, uint32_t rows, uint32_t depth, double m
 /* Interpolated between measured row counts, extrapolated in proportion at the ends; 0 when nothing was measured. */
 double df_width_cost_at(const df_width_cost *c, uint32_t rows, uint32_t depth);
 
-/* Common width for a group of n requests whose KV length is about `depth`, 1..max. Drafting must promise 3 % more than plain
- * decoding to be chosen. Increments since_probe of each when it answers 1, and now and then
- * answers a small probe width instead, at most so often that probing costs 2 % of plain decoding. */
-uint32_t df_width_choose(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t max, uint32_t depth);
+/* Common width for a group of n requests whose KV length is about `depth`, 1..max. Drafting must promise 3 % more than
+ * plain decoding to be chosen. Increments since_probe of each when it answers 1, and now and then answers a small probe
+ * width instead, at most so often that probing costs 2 % of plain decoding. */
+uint32_t df_width_choose(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t max,
+                         uint32_t depth);
 
 #endif

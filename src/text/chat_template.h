@@ -23,10 +23,10 @@
 typedef struct df_chat_template df_chat_template;
 
 typedef struct df_render_options {
-  int64_t now_unix;     /* seconds since 1970, shown by strftime_now as UTC; templates never see the clock itself */
-  uint64_t max_steps;   /* evaluation steps; 0 = JINJA_MAX_STEPS */
-  size_t max_output;    /* bytes; 0 = JINJA_MAX_OUTPUT */
-  size_t max_memory;    /* bytes of values; 0 = JINJA_MAX_ARENA */
+  int64_t now_unix;   /* seconds since 1970, shown by strftime_now as UTC; templates never see the clock itself */
+  uint64_t max_steps; /* evaluation steps; 0 = JINJA_MAX_STEPS */
+  size_t max_output;  /* bytes; 0 = JINJA_MAX_OUTPUT */
+  size_t max_memory;  /* bytes of values; 0 = JINJA_MAX_ARENA */
 } df_render_options;
 
 /* Parses len bytes of source, which are not needed afterwards. *out belongs to the caller (df_chat_template_free).

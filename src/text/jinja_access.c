@@ -107,8 +107,10 @@ df_status df_jx_path(df_jctx *c, df_jv obj, df_jv key, df_jv *out) {
       digits = digits && path->data[end] >= '0' && path->data[end] <= '9';
     df_jv part;
     int64_t index;
-    if (digits && end > i && df_jnumber_int(path->data + i, end - i, 10, &index, &over)) part = df_jv_int(index);
-    else DF_TRY(df_jx_str(c, path->data + i, end - i, &part));
+    if (digits && end > i && df_jnumber_int(path->data + i, end - i, 10, &index, &over))
+      part = df_jv_int(index);
+    else
+      DF_TRY(df_jx_str(c, path->data + i, end - i, &part));
     DF_TRY(df_jx_step(c, 1));
     DF_TRY(df_jx_item(c, obj, part, &obj));
     i = end + 1;
@@ -138,8 +140,10 @@ typedef struct slice {
 
 static df_status slice_of(df_jctx *c, int64_t n, df_jv lo, df_jv hi, df_jv step, slice *out) {
   int64_t st = 1, a, b;
-  if (step.t == JT_INT || step.t == JT_BOOL) st = step.t == JT_INT ? step.u.i : step.u.b;
-  else if (step.t != JT_NONE) return JX_FAIL(c, "slice steps must be integers, not a %s", df_jx_type(step));
+  if (step.t == JT_INT || step.t == JT_BOOL)
+    st = step.t == JT_INT ? step.u.i : step.u.b;
+  else if (step.t != JT_NONE)
+    return JX_FAIL(c, "slice steps must be integers, not a %s", df_jx_type(step));
   if (st == 0) return JX_FAIL(c, "slice step is zero");
   if (st > n) st = n + 1; /* the same elements, without overflow below */
   if (st < -n) st = -n - 1;
@@ -166,8 +170,12 @@ static df_status slice_str(df_jctx *c, const df_jstr *s, slice sl, df_jv *out) {
     DF_TRY(df_jbuf_put(&b, s->data + at, used, c->err));
     /* Walks by code points, so that the whole slice is linear. */
     for (int64_t m = 0; k + 1 < sl.count && m < (sl.step > 0 ? sl.step : -sl.step); m++) {
-      if (sl.step > 0) do at++; while (at < s->len && ((unsigned char)s->data[at] & 0xC0) == 0x80);
-      else do at--; while (at > 0 && ((unsigned char)s->data[at] & 0xC0) == 0x80);
+      if (sl.step > 0) do
+          at++;
+        while (at < s->len && ((unsigned char)s->data[at] & 0xC0) == 0x80);
+      else
+        do at--;
+        while (at > 0 && ((unsigned char)s->data[at] & 0xC0) == 0x80);
     }
   }
   out->t = JT_STR;

@@ -35,18 +35,18 @@ typedef enum df_jkindof {
   JN_CALL,   /* a (list: arguments) */
   JN_ARG,    /* op: df_jarg; name for keywords; a */
   /* statements */
-  JN_DATA,      /* val */
-  JN_OUTPUT,    /* a */
-  JN_FOR,       /* a: target, b: iterable, c: condition or NULL, list: body, other: else body, op 1 = recursive */
-  JN_IF,        /* a: condition, list: body, other: else body */
-  JN_SET,       /* a: target, b: value */
-  JN_SET_BLOCK, /* a: target, b: filter chain or NULL, list: body */
-  JN_NSREF,     /* assignment target name . val */
-  JN_MACRO,     /* name, params: JN_ARG with a = default or NULL, list: body, op: df_jmacro_uses */
-  JN_CALL_BLOCK, /* a: call, params, list: body, op: df_jmacro_uses */
+  JN_DATA,         /* val */
+  JN_OUTPUT,       /* a */
+  JN_FOR,          /* a: target, b: iterable, c: condition or NULL, list: body, other: else body, op 1 = recursive */
+  JN_IF,           /* a: condition, list: body, other: else body */
+  JN_SET,          /* a: target, b: value */
+  JN_SET_BLOCK,    /* a: target, b: filter chain or NULL, list: body */
+  JN_NSREF,        /* assignment target name . val */
+  JN_MACRO,        /* name, params: JN_ARG with a = default or NULL, list: body, op: df_jmacro_uses */
+  JN_CALL_BLOCK,   /* a: call, params, list: body, op: df_jmacro_uses */
   JN_FILTER_BLOCK, /* a: filter chain, list: body */
-  JN_WITH,      /* params: JN_ARG with name target in b and value in a, list: body */
-  JN_SCOPE,     /* list: body in a scope of its own */
+  JN_WITH,         /* params: JN_ARG with name target in b and value in a, list: body */
+  JN_SCOPE,        /* list: body in a scope of its own */
   JN_BREAK,
   JN_CONTINUE
 } df_jkindof;
@@ -58,7 +58,7 @@ enum { JOP_IN = 200, JOP_NOT_IN }; /* operators of JN_OPERAND beside the token t
 typedef struct df_jnode {
   uint8_t kind; /* df_jkindof */
   uint8_t op;
-  int16_t fn;    /* JN_FILTER, JN_TEST: index in its table, -1 = unknown */
+  int16_t fn; /* JN_FILTER, JN_TEST: index in its table, -1 = unknown */
   uint32_t line;
   struct df_jnode *a, *b, *c, *d;
   struct df_jnode *list, *other, *params; /* first of a chain */

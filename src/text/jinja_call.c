@@ -55,8 +55,10 @@ static df_status bind_macro(df_jctx *c, const df_jmacro *m, const df_jargs *args
   }
   for (const df_jnode *p = m->node->params; p; p = p->next) {
     df_jv v = df_jv_undef(p->name, JU_NAME);
-    if (used < a.npos) v = a.pos[used++];
-    else if (!take_kw(&a, p->name, &v) && p->a) DF_TRY(df_jx_eval(c, p->a, &v));
+    if (used < a.npos)
+      v = a.pos[used++];
+    else if (!take_kw(&a, p->name, &v) && p->a)
+      DF_TRY(df_jx_eval(c, p->a, &v));
     DF_TRY(df_jx_set_var(c, s, p->name, v));
   }
   return bind_rest(c, m, &a, used, s);
@@ -120,8 +122,8 @@ static df_status loop_neighbour(df_jctx *c, df_jloop *l, bool next, const df_jst
 }
 
 df_status df_jx_loop_attr(df_jctx *c, df_jloop *l, const df_jstr *name, df_jv *out) {
-  static const char *const names[] = {"index", "index0", "first", "last", "length", "revindex", "revindex0", "depth",
-                                      "depth0", "previtem", "nextitem", "cycle", "changed", NULL};
+  static const char *const names[] = {"index", "index0", "first",    "last",     "length", "revindex", "revindex0",
+                                      "depth", "depth0", "previtem", "nextitem", "cycle",  "changed",  NULL};
   int k = 0;
   int64_t n = 0, i = l->index0;
   bool more;
@@ -176,8 +178,10 @@ static df_status loop_method(df_jctx *c, df_jloop *l, int id, const df_jargs *ar
 
 static df_status object_call(df_jctx *c, df_jobj *o, const df_jargs *args, df_jv *out) {
   if (o->is_cycler || args->npos || args->nkw) return JX_FAIL(c, "cannot call this object so");
-  if (o->pos++ == 0) DF_TRY(df_jx_str(c, "", 0, out));
-  else *out = o->sep;
+  if (o->pos++ == 0)
+    DF_TRY(df_jx_str(c, "", 0, out));
+  else
+    *out = o->sep;
   return DF_OK;
 }
 
@@ -196,8 +200,7 @@ static df_status fn_range(df_jctx *c, const df_jargs *args, df_jv *out) {
   uint64_t span = r[2] > 0 ? (r[1] > r[0] ? (uint64_t)r[1] - (uint64_t)r[0] : 0)
                            : (r[0] > r[1] ? (uint64_t)r[0] - (uint64_t)r[1] : 0);
   uint64_t step = r[2] > 0 ? (uint64_t)r[2] : 0 - (uint64_t)r[2], n = span / step + (span % step != 0);
-  if (n > JINJA_MAX_RANGE)
-    return DF_FAIL(c->err, DF_ERR_LIMIT, "\"range\" of more than %d elements", JINJA_MAX_RANGE);
+  if (n > JINJA_MAX_RANGE) return DF_FAIL(c->err, DF_ERR_LIMIT, "\"range\" of more than %d elements", JINJA_MAX_RANGE);
   df_jlist *l;
   DF_TRY(df_jx_items(c, n));
   DF_TRY(df_jlist_new(&c->arena, (size_t)n, JK_RANGE, &l, c->err));
@@ -287,12 +290,8 @@ static df_status fn_joiner(df_jctx *c, const df_jargs *args, df_jv *out) {
 static const struct {
   const char *name;
   df_status (*fn)(df_jctx *c, const df_jargs *args, df_jv *out);
-} functions[] = {{"range", fn_range},
-                 {"namespace", fn_namespace},
-                 {"raise_exception", fn_raise},
-                 {"strftime_now", fn_strftime},
-                 {"dict", fn_dict},
-                 {"cycler", fn_cycler},
+} functions[] = {{"range", fn_range},           {"namespace", fn_namespace}, {"raise_exception", fn_raise},
+                 {"strftime_now", fn_strftime}, {"dict", fn_dict},           {"cycler", fn_cycler},
                  {"joiner", fn_joiner}};
 
 int df_jx_function_find(const df_jstr *name) {

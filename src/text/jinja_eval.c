@@ -225,8 +225,7 @@ static df_status eval_apply(df_jctx *c, const df_jnode *n, df_jv *out) {
   DF_TRY(df_jx_args(c, n->list, &args));
   c->line = n->line;
   if (n->kind == JN_CALL) return df_jx_call(c, v, &args, out);
-  if (n->fn < 0)
-    return JX_FAIL(c, "unknown %s \"%s\"", n->kind == JN_FILTER ? "filter" : "test", n->name->data);
+  if (n->fn < 0) return JX_FAIL(c, "unknown %s \"%s\"", n->kind == JN_FILTER ? "filter" : "test", n->name->data);
   if (n->kind == JN_FILTER) return df_jfilter_call(c, n->fn, v, &args, out);
   DF_TRY(df_jtest_call(c, n->fn, v, &args, &yes));
   *out = df_jv_bool(yes != (n->op == 1));

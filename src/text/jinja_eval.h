@@ -25,16 +25,16 @@ typedef struct df_jscope {
 
 typedef struct df_jctx {
   df_jarena arena;
-  df_error *err; /* never NULL */
-  df_buf *out;   /* the rendered text */
+  df_error *err;    /* never NULL */
+  df_buf *out;      /* the rendered text */
   df_jbuf *capture; /* where output goes instead, inside macros and set blocks; or NULL */
   df_jscope *scope;
   const df_jmap *context;
   const df_jnames *names;
   uint64_t budget; /* what is left, in 1/JINJA_STEP_BYTES of a step */
-  int depth;      /* nested evaluations */
-  int calls;      /* nested macro calls */
-  uint32_t line;  /* of the node being evaluated */
+  int depth;       /* nested evaluations */
+  int calls;       /* nested macro calls */
+  uint32_t line;   /* of the node being evaluated */
   int64_t now_unix;
   uint8_t flow; /* JFLOW_BREAK or JFLOW_CONTINUE while leaving blocks */
 } df_jctx;

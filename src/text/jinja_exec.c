@@ -238,18 +238,12 @@ static df_status exec_one(df_jctx *c, const df_jnode *n) {
   df_jv v;
   switch (n->kind) {
     case JN_DATA: return df_jx_emit(c, n->val.u.s->data, n->val.u.s->len);
-    case JN_OUTPUT:
-      DF_TRY(df_jx_eval(c, n->a, &v));
-      return df_jx_emit_value(c, v);
+    case JN_OUTPUT: DF_TRY(df_jx_eval(c, n->a, &v)); return df_jx_emit_value(c, v);
     case JN_FOR: return exec_for(c, n);
     case JN_IF: return exec_if(c, n);
-    case JN_SET:
-      DF_TRY(df_jx_eval(c, n->b, &v));
-      return df_jx_assign(c, n->a, v);
+    case JN_SET: DF_TRY(df_jx_eval(c, n->b, &v)); return df_jx_assign(c, n->a, v);
     case JN_SET_BLOCK: return exec_set_block(c, n);
-    case JN_MACRO:
-      DF_TRY(new_macro(c, n, &v));
-      return df_jx_set_var(c, c->scope, n->name, v);
+    case JN_MACRO: DF_TRY(new_macro(c, n, &v)); return df_jx_set_var(c, c->scope, n->name, v);
     case JN_CALL_BLOCK: return exec_call_block(c, n);
     case JN_FILTER_BLOCK: return exec_filter_block(c, n);
     case JN_WITH: return exec_with(c, n);

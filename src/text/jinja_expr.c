@@ -116,9 +116,12 @@ static df_status parse_dict(df_jparser *p, df_jnode *node) {
 }
 
 static void note_use(df_jparser *p, const df_jstr *name) {
-  if (df_jstr_is(name, "varargs")) p->uses |= JUSE_VARARGS;
-  else if (df_jstr_is(name, "kwargs")) p->uses |= JUSE_KWARGS;
-  else if (df_jstr_is(name, "caller")) p->uses |= JUSE_CALLER;
+  if (df_jstr_is(name, "varargs"))
+    p->uses |= JUSE_VARARGS;
+  else if (df_jstr_is(name, "kwargs"))
+    p->uses |= JUSE_KWARGS;
+  else if (df_jstr_is(name, "caller"))
+    p->uses |= JUSE_CALLER;
 }
 
 static df_status parse_name(df_jparser *p, df_jnode *node) {
@@ -235,8 +238,10 @@ static df_status parse_postfix(df_jparser *p, df_jnode **io) {
       DF_TRY(parse_args(p, &node->list));
     } else {
       p->tok++;
-      if (t == TK_DOT) DF_TRY(parse_dot(p, node));
-      else DF_TRY(parse_subscript(p, node));
+      if (t == TK_DOT)
+        DF_TRY(parse_dot(p, node));
+      else
+        DF_TRY(parse_subscript(p, node));
     }
     *io = node;
   }

@@ -6,8 +6,7 @@
 
 #include "text/jinja_number.h"
 
-#define FILTER(name) \
-  static df_status name(df_jctx *c, df_jv in, const df_jargs *args, const df_jv *arg, df_jv *out)
+#define FILTER(name) static df_status name(df_jctx *c, df_jv in, const df_jargs *args, const df_jv *arg, df_jv *out)
 
 df_status df_jfilter_int(df_jctx *c, df_jv v, const char *what, int64_t dflt, int64_t *out) {
   *out = dflt;
@@ -38,10 +37,22 @@ static df_status text_case(df_jctx *c, df_jv in, df_jcase how, df_jv *out) {
   return df_jx_case(c, s, how, out);
 }
 
-FILTER(f_upper) { (void)args, (void)arg; return text_case(c, in, JCASE_UPPER, out); }
-FILTER(f_lower) { (void)args, (void)arg; return text_case(c, in, JCASE_LOWER, out); }
-FILTER(f_title) { (void)args, (void)arg; return text_case(c, in, JCASE_TITLE_WORDS, out); }
-FILTER(f_capitalize) { (void)args, (void)arg; return text_case(c, in, JCASE_CAPITAL, out); }
+FILTER(f_upper) {
+  (void)args, (void)arg;
+  return text_case(c, in, JCASE_UPPER, out);
+}
+FILTER(f_lower) {
+  (void)args, (void)arg;
+  return text_case(c, in, JCASE_LOWER, out);
+}
+FILTER(f_title) {
+  (void)args, (void)arg;
+  return text_case(c, in, JCASE_TITLE_WORDS, out);
+}
+FILTER(f_capitalize) {
+  (void)args, (void)arg;
+  return text_case(c, in, JCASE_CAPITAL, out);
+}
 
 FILTER(f_string) {
   (void)args, (void)arg;
@@ -70,8 +81,10 @@ FILTER(f_escape) {
   for (size_t i = 0; i < s->len; i++) {
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
     const char *at = s->data[i] ? strchr("&<>\"'", s->data[i]) : NULL;
-    if (at) DF_TRY(df_jbuf_puts(&b, to[strlen("&<>\"'") - strlen(at)], c->err));
-    else DF_TRY(df_jbuf_put(&b, &s->data[i], 1, c->err));
+    if (at)
+      DF_TRY(df_jbuf_puts(&b, to[strlen("&<>\"'") - strlen(at)], c->err));
+    else
+      DF_TRY(df_jbuf_put(&b, &s->data[i], 1, c->err));
   }
   out->t = JT_STR;
   return df_jbuf_take(&b, &out->u.s, c->err);
@@ -229,9 +242,12 @@ FILTER(f_int) {
     if (!is_int) return int_of_float(c, f, out);
     *out = df_jv_int(i);
   } else if (in.t == JT_STR) {
-    if (parse_int(c, in.u.s, base, &i, &over)) *out = df_jv_int(i);
-    else if (over) return JX_FAIL(c, "the integer does not fit 64 bits");
-    else if (parse_float(c, in.u.s, &f) && isfinite(f)) return int_of_float(c, f, out);
+    if (parse_int(c, in.u.s, base, &i, &over))
+      *out = df_jv_int(i);
+    else if (over)
+      return JX_FAIL(c, "the integer does not fit 64 bits");
+    else if (parse_float(c, in.u.s, &f) && isfinite(f))
+      return int_of_float(c, f, out);
   }
   return DF_OK;
 }
@@ -243,8 +259,10 @@ FILTER(f_float) {
   double f;
   *out = given(arg[0]) ? arg[0] : df_jv_float(0);
   if (in.t == JT_UNDEF) return df_jx_undefined(c, in);
-  if (df_jv_number(in, &is_int, &i, &f)) *out = df_jv_float(is_int ? (double)i : f);
-  else if ((in.t == JT_STR || in.t == JT_BIG) && parse_float(c, in.u.s, &f)) *out = df_jv_float(f);
+  if (df_jv_number(in, &is_int, &i, &f))
+    *out = df_jv_float(is_int ? (double)i : f);
+  else if ((in.t == JT_STR || in.t == JT_BIG) && parse_float(c, in.u.s, &f))
+    *out = df_jv_float(f);
   return DF_OK;
 }
 

@@ -4,8 +4,7 @@
 #include "text/jinja_filters.h"
 #include "text/jinja_lex.h"
 
-#define FILTER(name) \
-  static df_status name(df_jctx *c, df_jv in, const df_jargs *args, const df_jv *arg, df_jv *out)
+#define FILTER(name) static df_status name(df_jctx *c, df_jv in, const df_jargs *args, const df_jv *arg, df_jv *out)
 
 static bool given(df_jv v) { return v.t != JT_UNSET; }
 
@@ -276,8 +275,14 @@ static df_status extreme(df_jctx *c, df_jv in, const df_jv *arg, int want, df_jv
   return DF_OK;
 }
 
-FILTER(f_min) { (void)args; return extreme(c, in, arg, -1, out); }
-FILTER(f_max) { (void)args; return extreme(c, in, arg, 1, out); }
+FILTER(f_min) {
+  (void)args;
+  return extreme(c, in, arg, -1, out);
+}
+FILTER(f_max) {
+  (void)args;
+  return extreme(c, in, arg, 1, out);
+}
 
 FILTER(f_sum) {
   (void)args;
@@ -358,8 +363,10 @@ FILTER(f_map) {
   if (++c->depth > JINJA_MAX_EVAL_DEPTH) return DF_FAIL(c->err, DF_ERR_LIMIT, "evaluation nested too deeply");
   for (uint32_t i = 0; i < n; i++, l->n++) {
     DF_TRY(df_jx_step(c, 1));
-    if (filter < 0) DF_TRY(map_attribute(c, items[i], attribute, dflt, &l->items[i]));
-    else DF_TRY(df_jfilter_call(c, filter, items[i], &rest, &l->items[i]));
+    if (filter < 0)
+      DF_TRY(map_attribute(c, items[i], attribute, dflt, &l->items[i]));
+    else
+      DF_TRY(df_jfilter_call(c, filter, items[i], &rest, &l->items[i]));
   }
   c->depth--;
   return DF_OK;
@@ -387,17 +394,31 @@ static df_status select_by(df_jctx *c, df_jv in, const df_jargs *args, bool by_a
     bool yes;
     DF_TRY(df_jx_step(c, 1));
     if (by_attr) DF_TRY(df_jx_path(c, v, args->pos[0], &v));
-    if (test < 0) yes = df_jx_truth(v);
-    else DF_TRY(df_jtest_call(c, test, v, &rest, &yes));
+    if (test < 0)
+      yes = df_jx_truth(v);
+    else
+      DF_TRY(df_jtest_call(c, test, v, &rest, &yes));
     if (yes == keep) l->items[l->n++] = items[i];
   }
   return DF_OK;
 }
 
-FILTER(f_select) { (void)arg; return select_by(c, in, args, false, true, out); }
-FILTER(f_reject) { (void)arg; return select_by(c, in, args, false, false, out); }
-FILTER(f_selectattr) { (void)arg; return select_by(c, in, args, true, true, out); }
-FILTER(f_rejectattr) { (void)arg; return select_by(c, in, args, true, false, out); }
+FILTER(f_select) {
+  (void)arg;
+  return select_by(c, in, args, false, true, out);
+}
+FILTER(f_reject) {
+  (void)arg;
+  return select_by(c, in, args, false, false, out);
+}
+FILTER(f_selectattr) {
+  (void)arg;
+  return select_by(c, in, args, true, true, out);
+}
+FILTER(f_rejectattr) {
+  (void)arg;
+  return select_by(c, in, args, true, false, out);
+}
 
 const df_jfilter df_jfilters_seq[] = {
     {"length", f_length, "", 0},

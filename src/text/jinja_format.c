@@ -38,12 +38,18 @@ static void read_spec(const df_jstr *f, size_t *i, spec *s) {
   *s = (spec){.precision = -1};
   for (; *i < f->len; (*i)++) {
     char ch = f->data[*i];
-    if (ch == '-') s->minus = true;
-    else if (ch == '+') s->plus = true;
-    else if (ch == ' ') s->blank = true;
-    else if (ch == '0') s->zero = true;
-    else if (ch == '#') s->alt = true;
-    else break;
+    if (ch == '-')
+      s->minus = true;
+    else if (ch == '+')
+      s->plus = true;
+    else if (ch == ' ')
+      s->blank = true;
+    else if (ch == '0')
+      s->zero = true;
+    else if (ch == '#')
+      s->alt = true;
+    else
+      break;
   }
   s->width = digits(f, i);
   if (*i < f->len && f->data[*i] == '.') {
@@ -73,10 +79,14 @@ static df_status number_text(df_jctx *c, const spec *s, df_jv v, char *out, size
   uint64_t mag = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
   const char *sign = i < 0 ? "-" : "";
   int n;
-  if (s->type == 'x') n = snprintf(out, cap, "%s%llx", sign, (unsigned long long)mag);
-  else if (s->type == 'X') n = snprintf(out, cap, "%s%llX", sign, (unsigned long long)mag);
-  else if (s->type == 'o') n = snprintf(out, cap, "%s%llo", sign, (unsigned long long)mag);
-  else n = snprintf(out, cap, "%s%llu", sign, (unsigned long long)mag);
+  if (s->type == 'x')
+    n = snprintf(out, cap, "%s%llx", sign, (unsigned long long)mag);
+  else if (s->type == 'X')
+    n = snprintf(out, cap, "%s%llX", sign, (unsigned long long)mag);
+  else if (s->type == 'o')
+    n = snprintf(out, cap, "%s%llo", sign, (unsigned long long)mag);
+  else
+    n = snprintf(out, cap, "%s%llu", sign, (unsigned long long)mag);
   *len = (size_t)n;
   return DF_OK;
 }
@@ -85,9 +95,12 @@ static df_status put_number(df_jctx *c, const spec *s, df_jv v, df_jbuf *b) {
   char t[700], lead[2] = {0};
   size_t n = 0, k = 0;
   DF_TRY(number_text(c, s, v, t, sizeof t, &n));
-  if (t[0] == '-') lead[0] = '-', k = 1;
-  else if (s->plus) lead[0] = '+';
-  else if (s->blank) lead[0] = ' ';
+  if (t[0] == '-')
+    lead[0] = '-', k = 1;
+  else if (s->plus)
+    lead[0] = '+';
+  else if (s->blank)
+    lead[0] = ' ';
   int64_t fill = s->width - (int64_t)(n - k) - (lead[0] != 0);
   if (fill > 0) DF_TRY(df_jx_bytes(c, (uint64_t)fill));
   bool zeros = s->zero && !s->minus;

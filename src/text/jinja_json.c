@@ -39,9 +39,12 @@ static df_status hex4(reader *r, uint32_t *out) {
   for (int k = 0; k < 4; k++, r->i++) {
     char c = r->i < r->n ? r->s[r->i] : 0;
     uint32_t d;
-    if (c >= '0' && c <= '9') d = (uint32_t)(c - '0');
-    else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f') d = (uint32_t)((c | 0x20) - 'a') + 10;
-    else return fail(r, "bad \\u escape");
+    if (c >= '0' && c <= '9')
+      d = (uint32_t)(c - '0');
+    else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
+      d = (uint32_t)((c | 0x20) - 'a') + 10;
+    else
+      return fail(r, "bad \\u escape");
     *out = *out << 4 | d;
   }
   return DF_OK;
@@ -168,13 +171,20 @@ static df_status read_value(reader *r, df_jv *out) {
                    JINJA_MAX_VALUE_DEPTH);
   skip_space(r);
   char c = r->i < r->n ? r->s[r->i] : 0;
-  if (c == '{') DF_TRY(read_map(r, out));
-  else if (c == '[') DF_TRY(read_list(r, out));
-  else if (c == '"') DF_TRY(read_string(r, out));
-  else if (c == '-' || (c >= '0' && c <= '9')) DF_TRY(read_number(r, out));
-  else if (take_word(r, "true")) *out = df_jv_bool(true);
-  else if (take_word(r, "false")) *out = df_jv_bool(false);
-  else if (!take_word(r, "null")) return fail(r, "expected a value");
+  if (c == '{')
+    DF_TRY(read_map(r, out));
+  else if (c == '[')
+    DF_TRY(read_list(r, out));
+  else if (c == '"')
+    DF_TRY(read_string(r, out));
+  else if (c == '-' || (c >= '0' && c <= '9'))
+    DF_TRY(read_number(r, out));
+  else if (take_word(r, "true"))
+    *out = df_jv_bool(true);
+  else if (take_word(r, "false"))
+    *out = df_jv_bool(false);
+  else if (!take_word(r, "null"))
+    return fail(r, "expected a value");
   skip_space(r);
   r->depth--;
   return DF_OK;

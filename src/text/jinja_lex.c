@@ -27,9 +27,42 @@ static df_status lex_fail(lexer *x, const char *what, const char *arg, size_t ar
 }
 
 const char *df_jtok_name(uint32_t type) {
-  static const char *const names[] = {
-      "end of template", "text", "{%", "%}", "{{", "}}", "name", "string", "integer", "float", "+", "-", "*", "/", "//",
-      "%", "**", "~", "[", "]", "(", ")", "{", "}", "==", "!=", ">", ">=", "<", "<=", "=", ".", ":", "|", ",", ";"};
+  static const char *const names[] = {"end of template",
+                                      "text",
+                                      "{%",
+                                      "%}",
+                                      "{{",
+                                      "}}",
+                                      "name",
+                                      "string",
+                                      "integer",
+                                      "float",
+                                      "+",
+                                      "-",
+                                      "*",
+                                      "/",
+                                      "//",
+                                      "%",
+                                      "**",
+                                      "~",
+                                      "[",
+                                      "]",
+                                      "(",
+                                      ")",
+                                      "{",
+                                      "}",
+                                      "==",
+                                      "!=",
+                                      ">",
+                                      ">=",
+                                      "<",
+                                      "<=",
+                                      "=",
+                                      ".",
+                                      ":",
+                                      "|",
+                                      ",",
+                                      ";"};
   return type < DF_COUNT_OF(names) ? names[type] : "token";
 }
 
@@ -141,8 +174,10 @@ static df_status lex_comment(lexer *x, size_t start) {
   if (i >= x->n) return LEX_FAIL(x, "missing end of comment", "", 0);
   char before = i > start ? x->s[i - 1] : 0;
   i += 2;
-  if (before == '-') i += space_len(x, i);
-  else if (before != '+' && at(x, i, "\n")) i++;
+  if (before == '-')
+    i += space_len(x, i);
+  else if (before != '+' && at(x, i, "\n"))
+    i++;
   advance(x, i);
   return DF_OK;
 }
@@ -252,11 +287,12 @@ static df_status lex_operator(lexer *x) {
   static const struct {
     char text[3];
     uint8_t type;
-  } ops[] = {{"//", TK_FLOORDIV}, {"**", TK_POW}, {"==", TK_EQ}, {"!=", TK_NE}, {">=", TK_GE}, {"<=", TK_LE},
-             {"+", TK_ADD}, {"-", TK_SUB}, {"*", TK_MUL}, {"/", TK_DIV}, {"%", TK_MOD}, {"~", TK_TILDE},
-             {"[", TK_LBRACKET}, {"]", TK_RBRACKET}, {"(", TK_LPAREN}, {")", TK_RPAREN}, {"{", TK_LBRACE},
-             {"}", TK_RBRACE}, {">", TK_GT}, {"<", TK_LT}, {"=", TK_ASSIGN}, {".", TK_DOT}, {":", TK_COLON},
-             {"|", TK_PIPE}, {",", TK_COMMA}, {";", TK_SEMICOLON}};
+  } ops[] = {{"//", TK_FLOORDIV}, {"**", TK_POW},   {"==", TK_EQ},      {"!=", TK_NE},      {">=", TK_GE},
+             {"<=", TK_LE},       {"+", TK_ADD},    {"-", TK_SUB},      {"*", TK_MUL},      {"/", TK_DIV},
+             {"%", TK_MOD},       {"~", TK_TILDE},  {"[", TK_LBRACKET}, {"]", TK_RBRACKET}, {"(", TK_LPAREN},
+             {")", TK_RPAREN},    {"{", TK_LBRACE}, {"}", TK_RBRACE},   {">", TK_GT},       {"<", TK_LT},
+             {"=", TK_ASSIGN},    {".", TK_DOT},    {":", TK_COLON},    {"|", TK_PIPE},     {",", TK_COMMA},
+             {";", TK_SEMICOLON}};
   for (size_t i = 0; i < DF_COUNT_OF(ops); i++) {
     if (!at(x, x->pos, ops[i].text)) continue;
     size_t n = strlen(ops[i].text);

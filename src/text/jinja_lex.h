@@ -24,10 +24,32 @@ typedef enum df_jtok {
   TK_STRING, /* text includes the quotes, escapes undone by the parser */
   TK_INT,
   TK_FLOAT,
-  TK_ADD, TK_SUB, TK_MUL, TK_DIV, TK_FLOORDIV, TK_MOD, TK_POW, TK_TILDE,
-  TK_LBRACKET, TK_RBRACKET, TK_LPAREN, TK_RPAREN, TK_LBRACE, TK_RBRACE,
-  TK_EQ, TK_NE, TK_GT, TK_GE, TK_LT, TK_LE,
-  TK_ASSIGN, TK_DOT, TK_COLON, TK_PIPE, TK_COMMA, TK_SEMICOLON
+  TK_ADD,
+  TK_SUB,
+  TK_MUL,
+  TK_DIV,
+  TK_FLOORDIV,
+  TK_MOD,
+  TK_POW,
+  TK_TILDE,
+  TK_LBRACKET,
+  TK_RBRACKET,
+  TK_LPAREN,
+  TK_RPAREN,
+  TK_LBRACE,
+  TK_RBRACE,
+  TK_EQ,
+  TK_NE,
+  TK_GT,
+  TK_GE,
+  TK_LT,
+  TK_LE,
+  TK_ASSIGN,
+  TK_DOT,
+  TK_COLON,
+  TK_PIPE,
+  TK_COMMA,
+  TK_SEMICOLON
 } df_jtok;
 
 typedef struct df_jtoken {

@@ -10,7 +10,7 @@ typedef struct method {
   uint8_t type; /* df_jtype of self */
   const char *name;
   df_status (*fn)(df_jctx *c, df_jv self, int how, const df_jargs *args, const df_jv *arg, df_jv *out);
-  int how; /* tells apart methods that share a function */
+  int how;            /* tells apart methods that share a function */
   const char *params; /* NULL: reads args itself */
   uint8_t min;
 } method;
@@ -336,8 +336,10 @@ METHOD(cycler) {
   (void)c, (void)args, (void)arg;
   df_jobj *o = self.u.p;
   *out = df_jv_none();
-  if (how == CYCLER_RESET) o->pos = 0;
-  else *out = o->items->items[o->pos], o->pos = (o->pos + 1) % o->items->n;
+  if (how == CYCLER_RESET)
+    o->pos = 0;
+  else
+    *out = o->items->items[o->pos], o->pos = (o->pos + 1) % o->items->n;
   return DF_OK;
 }
 

@@ -19,7 +19,8 @@ static void locale_point(char out[8]) {
 static size_t fix_point(char *s, size_t n) {
   size_t i = 0, j;
   while (i < n && (s[i] == '-' || (s[i] >= '0' && s[i] <= '9'))) i++;
-  for (j = i; j < n && !(s[j] >= '0' && s[j] <= '9') && s[j] != 'e'; j++) {}
+  for (j = i; j < n && !(s[j] >= '0' && s[j] <= '9') && s[j] != 'e'; j++) {
+  }
   if (j == i) return n;
   s[i] = '.';
   memmove(s + i + 1, s + j, n - j + 1);

@@ -196,8 +196,10 @@ static df_status float_op(df_jctx *c, uint8_t op, double a, double b, df_jv *out
   double r;
   if ((op == TK_DIV || op == TK_FLOORDIV || op == TK_MOD) && b == 0) return JX_FAIL(c, "division by zero");
   double m = fmod(a, b);
-  if (m != 0 && (m < 0) != (b < 0)) m += b;
-  else if (m == 0) m = copysign(0.0, b);
+  if (m != 0 && (m < 0) != (b < 0))
+    m += b;
+  else if (m == 0)
+    m = copysign(0.0, b);
   switch (op) {
     case TK_ADD: r = a + b; break;
     case TK_SUB: r = a - b; break;

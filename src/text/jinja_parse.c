@@ -182,8 +182,10 @@ static df_status parse_for(df_jparser *p, df_jnode *n) {
   p->loops--;
   bool has_else = df_jparse_is_name(p, p->tok, "else");
   p->tok++;
-  if (has_else) DF_TRY(body_until(p, "endfor", &n->other));
-  else DF_TRY(df_jparse_expect(p, TK_BLOCK_END));
+  if (has_else)
+    DF_TRY(body_until(p, "endfor", &n->other));
+  else
+    DF_TRY(df_jparse_expect(p, TK_BLOCK_END));
   p->soft = soft;
   return DF_OK;
 }
@@ -205,8 +207,10 @@ static df_status parse_if(df_jparser *p, df_jnode *n) {
     }
     bool has_else = df_jparse_is_name(p, p->tok, "else");
     p->tok++;
-    if (has_else) DF_TRY(body_until(p, "endif", &n->other));
-    else DF_TRY(df_jparse_expect(p, TK_BLOCK_END));
+    if (has_else)
+      DF_TRY(body_until(p, "endif", &n->other));
+    else
+      DF_TRY(df_jparse_expect(p, TK_BLOCK_END));
     p->soft = soft;
     return DF_OK;
   }

@@ -22,15 +22,14 @@ typedef struct df_jparser {
   df_map names;         /* bytes of a name in src -> index in interned */
   const df_jstr **interned;
   uint32_t n_interned, cap_interned;
-  int depth;   /* nesting of expressions and blocks */
-  int loops;   /* for loops around, within the current macro */
-  bool soft;   /* inside a branch: an unknown filter is an error only when reached */
+  int depth;    /* nesting of expressions and blocks */
+  int loops;    /* for loops around, within the current macro */
+  bool soft;    /* inside a branch: an unknown filter is an error only when reached */
   uint8_t uses; /* df_jmacro_uses of the macro body being parsed */
 } df_jparser;
 
 /* Parses the whole source (see df_jlex for what it must be). */
-df_status df_jparse(df_jarena *a, const char *src, size_t n, df_jnode **body, df_jnames *names,
-                   df_error *err) DF_CHECK;
+df_status df_jparse(df_jarena *a, const char *src, size_t n, df_jnode **body, df_jnames *names, df_error *err) DF_CHECK;
 
 /* ---- shared by the two halves of the parser ---- */
 

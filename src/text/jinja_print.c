@@ -37,12 +37,18 @@ static bool printable(uint32_t cp) {
 
 static df_status repr_cp(df_jctx *c, uint32_t cp, char quote, df_jbuf *b) {
   char t[16];
-  if (cp == (unsigned char)quote || cp == '\\') snprintf(t, sizeof t, "\\%c", (char)cp);
-  else if (cp == '\n') snprintf(t, sizeof t, "\\n");
-  else if (cp == '\r') snprintf(t, sizeof t, "\\r");
-  else if (cp == '\t') snprintf(t, sizeof t, "\\t");
-  else if (printable(cp)) return df_jbuf_put_cp(b, cp, c->err);
-  else snprintf(t, sizeof t, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)cp);
+  if (cp == (unsigned char)quote || cp == '\\')
+    snprintf(t, sizeof t, "\\%c", (char)cp);
+  else if (cp == '\n')
+    snprintf(t, sizeof t, "\\n");
+  else if (cp == '\r')
+    snprintf(t, sizeof t, "\\r");
+  else if (cp == '\t')
+    snprintf(t, sizeof t, "\\t");
+  else if (printable(cp))
+    return df_jbuf_put_cp(b, cp, c->err);
+  else
+    snprintf(t, sizeof t, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)cp);
   return df_jbuf_puts(b, t, c->err);
 }
 
@@ -163,7 +169,8 @@ static df_status json_escape(df_jctx *c, uint32_t cp, df_jbuf *b) {
     case '\b': return df_jbuf_puts(b, "\\b", c->err);
     default: break;
   }
-  if (cp < 0x10000) (void)snprintf(t, sizeof t, "\\u%04x", (unsigned)cp);
+  if (cp < 0x10000)
+    (void)snprintf(t, sizeof t, "\\u%04x", (unsigned)cp);
   else
     (void)snprintf(t, sizeof t, "\\u%04x\\u%04x", 0xD800 + (unsigned)((cp - 0x10000) >> 10),
                    0xDC00 + (unsigned)((cp - 0x10000) & 0x3FF));

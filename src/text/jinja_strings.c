@@ -251,8 +251,10 @@ df_status df_jx_split(df_jctx *c, const df_jstr *s, const df_jstr *sep, int64_t 
   DF_TRY(df_jlist_new(&c->arena, 0, JK_LIST, &l, c->err));
   *out = df_jv_list(l);
   if (sep && sep->len == 0) return JX_FAIL(c, "the separator to split at is empty");
-  if (!sep) DF_TRY(df_jx_chars(c, s->len));
-  else DF_TRY(df_jx_bytes(c, (uint64_t)s->len * 4));
+  if (!sep)
+    DF_TRY(df_jx_chars(c, s->len));
+  else
+    DF_TRY(df_jx_bytes(c, (uint64_t)s->len * 4));
   if (from_right && max >= 0) {
     /* memcmp at every place: separators are short, long ones pay for their length */
     if (sep) DF_TRY(df_jx_chars(c, (uint64_t)s->len * (1 + sep->len / 16)));

@@ -26,11 +26,26 @@ static bool number_of(char d, const struct tm *t, int *v, int *width) {
     case 'S': *v = t->tm_sec; return true;
     case 'U': *v = (t->tm_yday + 7 - t->tm_wday) / 7; return true;
     case 'W': *v = (t->tm_yday + 7 - (t->tm_wday + 6) % 7) / 7; return true;
-    case 'j': *v = t->tm_yday + 1; *width = 3; return true;
-    case 'Y': *v = t->tm_year + 1900; *width = 1; return true;
-    case 'u': *v = t->tm_wday ? t->tm_wday : 7; *width = 1; return true;
-    case 'w': *v = t->tm_wday; *width = 1; return true;
-    case 'f': *v = 0; *width = 6; return true;
+    case 'j':
+      *v = t->tm_yday + 1;
+      *width = 3;
+      return true;
+    case 'Y':
+      *v = t->tm_year + 1900;
+      *width = 1;
+      return true;
+    case 'u':
+      *v = t->tm_wday ? t->tm_wday : 7;
+      *width = 1;
+      return true;
+    case 'w':
+      *v = t->tm_wday;
+      *width = 1;
+      return true;
+    case 'f':
+      *v = 0;
+      *width = 6;
+      return true;
     default: return false;
   }
 }
@@ -53,8 +68,10 @@ static df_status put_one(df_jctx *c, char d, char flag, const struct tm *t, df_j
 
 static df_status put_all(df_jctx *c, const char *f, const struct tm *t, df_jbuf *b) {
   for (; *f; f++) {
-    if (*f == '%' && f[1]) DF_TRY(put_one(c, *++f, 0, t, b));
-    else DF_TRY(df_jbuf_put(b, f, 1, c->err));
+    if (*f == '%' && f[1])
+      DF_TRY(put_one(c, *++f, 0, t, b));
+    else
+      DF_TRY(df_jbuf_put(b, f, 1, c->err));
   }
   return DF_OK;
 }

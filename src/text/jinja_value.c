@@ -158,10 +158,14 @@ df_status df_jmap_new(df_jarena *a, size_t cap, df_jmap **out, df_error *err) {
 
 bool df_jv_number(df_jv v, bool *is_int, int64_t *i, double *f) {
   *is_int = v.t != JT_FLOAT;
-  if (v.t == JT_BOOL) *i = v.u.b;
-  else if (v.t == JT_INT) *i = v.u.i;
-  else if (v.t == JT_FLOAT) *i = 0;
-  else return false;
+  if (v.t == JT_BOOL)
+    *i = v.u.b;
+  else if (v.t == JT_INT)
+    *i = v.u.i;
+  else if (v.t == JT_FLOAT)
+    *i = 0;
+  else
+    return false;
   *f = v.t == JT_FLOAT ? v.u.f : (double)*i;
   return true;
 }
@@ -182,8 +186,10 @@ static bool hash_at(df_jv v, int *budget, uint64_t *out) {
     /* 2 and 2.0 are one key. */
     if (!is_int && f >= -9e18 && f <= 9e18 && floor(f) == f) is_int = true, i = (int64_t)f;
     uint64_t bits;
-    if (is_int) bits = (uint64_t)i;
-    else memcpy(&bits, &f, sizeof bits);
+    if (is_int)
+      bits = (uint64_t)i;
+    else
+      memcpy(&bits, &f, sizeof bits);
     *out = mix(bits + 1);
     return true;
   }

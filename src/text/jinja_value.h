@@ -85,8 +85,8 @@ typedef enum df_jkind { JK_LIST, JK_TUPLE, JK_RANGE, JK_ITER, JK_KEYS, JK_VALUES
 typedef struct df_jlist {
   df_jv *items;
   uint32_t n, cap;
-  uint32_t pos;  /* JK_ITER: elements already consumed */
-  uint8_t kind;  /* df_jkind */
+  uint32_t pos;     /* JK_ITER: elements already consumed */
+  uint8_t kind;     /* df_jkind */
   int64_t range[3]; /* JK_RANGE: start, stop, step, for printing */
 } df_jlist;
 

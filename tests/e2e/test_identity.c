@@ -1,10 +1,11 @@
 /* The promise of session.h on real models: tokens and logits of a generation do not depend on the draft, the width, the
  * threads, the processor's kernels, eager or replayed programs, backends, page sizes, chunks of the prompt or cached
  * turns. DF_TEST_LONG asks for every prompt at every width and for the larger model at full length. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <stdio.h>

@@ -1,8 +1,9 @@
 /* Chat templates against recorded renderings: two model files' templates, and cases written for this engine. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <jansson.h>
@@ -143,8 +144,7 @@ static bool replay_case(const json_t *file, const json_t *c) {
   bool good = true;
   df_buf_init(&out, 0);
   df_status s = df_chat_template_parse(json_string_value(src), json_string_length(src), &t, &err);
-  if (s == DF_OK)
-    s = df_chat_template_render(t, json_string_value(ctx), json_string_length(ctx), &opt, &out, &err);
+  if (s == DF_OK) s = df_chat_template_render(t, json_string_value(ctx), json_string_length(ctx), &opt, &out, &err);
   if (error) {
     char where[40];
     (void)snprintf(where, sizeof where, "line %d:", (int)json_integer_value(line));
@@ -180,10 +180,8 @@ static void test_render__cases(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_render__smollm2),
-      cmocka_unit_test(test_render__qwen2),
-      cmocka_unit_test(test_render__smollm2_ids),
-      cmocka_unit_test(test_render__qwen2_ids),
+      cmocka_unit_test(test_render__smollm2),     cmocka_unit_test(test_render__qwen2),
+      cmocka_unit_test(test_render__smollm2_ids), cmocka_unit_test(test_render__qwen2_ids),
       cmocka_unit_test(test_render__cases),
   };
   return cmocka_run_group_tests_name("chat_template", tests, NULL, NULL);

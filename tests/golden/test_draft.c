@@ -3,10 +3,11 @@
  * The reference was made from a file whose header differs from the one in models/; features, K and V agree to float32
  * rounding, so the tensors are the same training. Q's reference was made from another form of its draft (bfloat16; here
  * there is only Q8_0), so it binds only loosely. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <jansson.h>

@@ -1,8 +1,9 @@
 /* Sampling and acceptance against float64 reference vectors (sampling.json). */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <jansson.h>
@@ -182,7 +183,12 @@ static void test_accept_rejection__all_cases(void **state) {
       read_doubles(json_array_get(json_object_get(c, "q"), r), q[r], MAX_V);
       qr[r] = (df_prob_row){.prob = q[r], .n = vocab};
     }
-    const df_rejection_input in = {.p = pr, .q = qr, .drafted = drafted, .u = u, .n_draft = n, .vocab = vocab,
+    const df_rejection_input in = {.p = pr,
+                                   .q = qr,
+                                   .drafted = drafted,
+                                   .u = u,
+                                   .n_draft = n,
+                                   .vocab = vocab,
                                    .v = json_number_value(json_object_get(c, "v"))};
     df_accept_result res;
     assert_int_equal(df_accept_rejection(&in, residual, &res, NULL), DF_OK);

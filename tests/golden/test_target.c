@@ -1,10 +1,11 @@
 /* Targets against an independent float32 reference: scores, layer outputs, teacher-forced greedy steps, likelihood of a
  * text (target-*.json). The float32 columns bind exact mode; int8 mode is bound by how far the same rounding moved the
  * reference itself, so its bounds are means and rates, and single choices count only where the reference is sure. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <jansson.h>

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+
 #include <jansson.h>
 
 #include "base/mem.h"

@@ -3,13 +3,14 @@
  * invariances that speculation rests on: a query's result depends on its own mask and the data it sees, never on
  * the queries beside it, on what masked slots hold, or on pages it cannot see (those are NULL here).
  */
+#include <math.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <cmocka.h>
-#include <math.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "base/size.h"
 #include "kernels/checkkern.h"
@@ -76,8 +77,10 @@ static uint64_t seen_by_any(const scene *s) {
 static ck_buf kv_page(ck_rng *r, const scene *s, ck_fill f) {
   size_t n = (size_t)16 * s->e;
   ck_buf b = ck_alloc(n * (s->type == DF_KV_F32 ? 4 : 2), 32, ck_next(r) & 1 ? CK_END : CK_START);
-  if (s->type == DF_KV_F32) ck_fill_f32(r, f, b.data, n);
-  else ck_fill_f16(r, f, b.data, n);
+  if (s->type == DF_KV_F32)
+    ck_fill_f32(r, f, b.data, n);
+  else
+    ck_fill_f16(r, f, b.data, n);
   return b;
 }
 
@@ -240,7 +243,7 @@ static void test_attn_chunk__documented_order(void **state) {
     vis = 2;
     k->attn_chunk[DF_KV_F32](&c);
     assert_true(part[0] == 16777220.0f); /* 2^24 + 3 to even */
-    memset(kp, 0, sizeof kp); /* equal weights 1; V columns 0 and 1 as the lanes above */
+    memset(kp, 0, sizeof kp);            /* equal weights 1; V columns 0 and 1 as the lanes above */
     for (int p = 1; p < 4; p++) vp[16 * p] = 1.0f;
     for (int p = 0; p < 3; p++) vp[16 * p + 1] = 1.0f;
     vp[0] = vp[16 * 3 + 1] = 16777216.0f;
@@ -489,8 +492,10 @@ static void test_attn__long_context(void **state) {
       s[i].qp[0] = s[0].qp[0]; /* one query for all chunks */
       scene_seal(&s[i]);
       scene_run(&s[i], k, 0, 1);
-      if (i == 0) memcpy(flash, s[i].pp[0], sizeof flash);
-      else k->attn_merge(flash, s[i].pp[0], 64);
+      if (i == 0)
+        memcpy(flash, s[i].pp[0], sizeof flash);
+      else
+        k->attn_merge(flash, s[i].pp[0], 64);
     }
     for (int i = 1; i < 3; i++) k->attn_merge(s[0].pp[0], s[i].pp[0], 64);
     ck_same_f32(flash, s[0].pp[0], 80, "flash against split, tier %u", t);

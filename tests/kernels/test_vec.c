@@ -5,13 +5,14 @@
  * df_exp, measured once over every float of [-87.33654, 88] with magnitude >= 2^-26 against exp() in double: at most
  * 1.013 ulp (18 floats above 1, 3 % not the nearest float), never decreasing.
  */
+#include <math.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <cmocka.h>
-#include <math.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "base/size.h"
 #include "kernels/checkkern.h"
@@ -560,24 +561,15 @@ int main(void) {
   ref = df_kernels_get(DF_TIER_REF);
   n_tiers = ck_tiers(tier);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_df_exp__close_to_double),
-      cmocka_unit_test(test_df_exp__special_values),
-      cmocka_unit_test(test_df_exp__vector_bits),
-      cmocka_unit_test(test_quantize__means_what_it_says),
-      cmocka_unit_test(test_quantize__ties_go_to_even),
-      cmocka_unit_test(test_quantize__defects_and_small_blocks),
-      cmocka_unit_test(test_quantize__tiers_agree),
-      cmocka_unit_test(test_rmsnorm__close_to_double),
-      cmocka_unit_test(test_rmsnorm__order_of_the_sum),
-      cmocka_unit_test(test_rmsnorm__tiers_agree),
-      cmocka_unit_test(test_silu_mul__close_to_double),
-      cmocka_unit_test(test_silu_mul__tiers_agree),
-      cmocka_unit_test(test_rope__tiers_agree),
-      cmocka_unit_test(test_add__exact),
-      cmocka_unit_test(test_argmax__ties_and_nan),
-      cmocka_unit_test(test_argmax__random),
-      cmocka_unit_test(test_kv_store__one_lane_one_row),
-      cmocka_unit_test(test_kv_store__rounds_to_nearest_even),
+      cmocka_unit_test(test_df_exp__close_to_double),    cmocka_unit_test(test_df_exp__special_values),
+      cmocka_unit_test(test_df_exp__vector_bits),        cmocka_unit_test(test_quantize__means_what_it_says),
+      cmocka_unit_test(test_quantize__ties_go_to_even),  cmocka_unit_test(test_quantize__defects_and_small_blocks),
+      cmocka_unit_test(test_quantize__tiers_agree),      cmocka_unit_test(test_rmsnorm__close_to_double),
+      cmocka_unit_test(test_rmsnorm__order_of_the_sum),  cmocka_unit_test(test_rmsnorm__tiers_agree),
+      cmocka_unit_test(test_silu_mul__close_to_double),  cmocka_unit_test(test_silu_mul__tiers_agree),
+      cmocka_unit_test(test_rope__tiers_agree),          cmocka_unit_test(test_add__exact),
+      cmocka_unit_test(test_argmax__ties_and_nan),       cmocka_unit_test(test_argmax__random),
+      cmocka_unit_test(test_kv_store__one_lane_one_row), cmocka_unit_test(test_kv_store__rounds_to_nearest_even),
       cmocka_unit_test(test_fused__equal_two_steps),
   };
   return cmocka_run_group_tests_name("vec", tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 
 #include <cmocka.h>
+
 #include <math.h>
 #include <string.h>
 
@@ -113,7 +114,9 @@ void attn_rig_write(attn_rig *r, uint32_t seq, uint32_t from, uint32_t to) {
     const size_t slot = df_kv_slot(&r->seq[seq], p);
     for (uint32_t g = 0; g < n_kv; g++)
       for (uint32_t i = 0; i < e; i++) {
-        const size_t plain = (slot * n_kv + g) * e + i, block = g * (r->store.head_stride / (r->store.type == DF_KV_F16 ? 2 : 4)) + slot / 16 * 16 * e, at = slot % 16;
+        const size_t plain = (slot * n_kv + g) * e + i,
+                     block = g * (r->store.head_stride / (r->store.type == DF_KV_F16 ? 2 : 4)) + slot / 16 * 16 * e,
+                     at = slot % 16;
         put(r, r->store.k, r->s.page_size == 1 ? plain : block + i * 16 + at, r->k[kv_at(r, seq, p, g) + i]);
         put(r, r->store.v, r->s.page_size == 1 ? plain : block + at * e + i, r->v[kv_at(r, seq, p, g) + i]);
       }

@@ -1,15 +1,16 @@
 /* tests/support/checkkern.c - see tests/kernels/checkkern.h. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include <math.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <cmocka.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "base/size.h"
 #include "kernels/checkkern.h"
@@ -59,8 +60,8 @@ uint32_t ck_below(ck_rng *r, uint32_t n) { return (uint32_t)(ck_next(r) >> 32) %
 float ck_unit(ck_rng *r) { return (float)(ck_next(r) >> 40) * 0x1p-23f - 1.0f; }
 
 const char *ck_fill_name(ck_fill f) {
-  static const char *const name[CK_FILLS] = {"uniform",  "wide", "zero", "neg_zero", "subnormal",
-                                             "huge", "tiny", "spike",    "mixed"};
+  static const char *const name[CK_FILLS] = {"uniform", "wide", "zero",  "neg_zero", "subnormal",
+                                             "huge",    "tiny", "spike", "mixed"};
   return name[f];
 }
 

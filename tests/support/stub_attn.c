@@ -4,6 +4,7 @@
 #include <stdarg.h>
 
 #include <cmocka.h>
+
 #include <string.h>
 
 /* The ops take const backends where nothing of them changes; a stub counts all the same. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
 #include <openssl/evp.h>
 
 #include "base/mem.h"

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 
 #include <cmocka.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

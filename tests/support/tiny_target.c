@@ -4,6 +4,7 @@
 #include <stdarg.h>
 
 #include <cmocka.h>
+
 #include <string.h>
 
 #include "base/map.h"

@@ -1,8 +1,9 @@
 /* Acceptance rules: counts against plain loops, and the law of the emitted token. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <math.h>

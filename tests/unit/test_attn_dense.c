@@ -1,9 +1,10 @@
 /* The leaves on made-up keys and values: equal bits whatever the pass looks like, the right values, masks of both
  * layouts, blocks that are not causal, and refusal of what does not fit. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <math.h>

@@ -1,10 +1,11 @@
 /* Every op of every wrapper reaches the child it should, with the arguments it was given, and brings the answer back.
  * The table has one row per member of df_attn_ops: a member without a row, or one that a wrapper forgets, fails here.
  */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <stdio.h>

@@ -1,9 +1,10 @@
 /* Sliding windows: the leaves at window edges on page and chunk boundaries, and a model with five local layers to each
  * global one, in every stack, prefilled in pieces and verified across the edge. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <string.h>

@@ -1,8 +1,9 @@
 /* Base layer: errors, buffers, checked sizes, hash map, memory with failure injection. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <stdio.h>

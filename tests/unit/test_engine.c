@@ -1,9 +1,10 @@
 /* The whole engine on models of a few kilobytes: identity with and without a draft, limits, stops, cancelling, cached
  * turns, and refusal of wrong files. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <stdio.h>

@@ -1,9 +1,10 @@
 /* Opening tiny models and drafts: every missing or misshapen tensor, drafts of other targets, and every allocation that
  * can fail between the file and the last token. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <stdio.h>

@@ -1,9 +1,10 @@
 /* Recorded programs: keys, the table, buckets and padding, static inputs that are refilled completely, tails, memory,
  * and that a replay, a first run and an eager run leave the same bits. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <stdio.h>

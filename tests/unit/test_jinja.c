@@ -1,8 +1,9 @@
 /* The template engine where the recorded renderings do not reach: limits, messages, memory, threads, JSON reading. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <pthread.h>
@@ -205,8 +206,8 @@ static void test_parse__nesting_is_bounded(void **state) {
 /* Long chains are deep trees without being nested in the source: evaluation has its own bound. */
 static void test_render__chains_are_bounded(void **state) {
   (void)state;
-  static const char *const links[][2] = {{"1", " + 1"}, {"1", " | abs"}, {"a", ".a"},   {"1", " and 1"},
-                                         {"1", " is odd"}, {"a", "(1)"}, {"a", "[0]"}, {"1", " ** 1"}};
+  static const char *const links[][2] = {{"1", " + 1"},    {"1", " | abs"}, {"a", ".a"},  {"1", " and 1"},
+                                         {"1", " is odd"}, {"a", "(1)"},    {"a", "[0]"}, {"1", " ** 1"}};
   for (size_t i = 0; i < DF_COUNT_OF(links); i++) {
     char *src = sandwich("{{ ", "", links[i][0], links[i][1], 50000);
     df_buf t;

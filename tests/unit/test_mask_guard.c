@@ -1,9 +1,10 @@
 /* The contract between a recorded program and a pass: the same mask layout or an error that names both, for every leaf
  * and wrapper, recorded or not, padded or not. Case numbers as in test_verify_mask: 15-23. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <stdio.h>

@@ -1,9 +1,10 @@
 /* Recurrent layers: the state behind a row is the same however the row came to be run, rejected rows leave nothing
  * behind, sequences do not meet. Layers 1 and 3 of a tiny model are recurrent. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <math.h>

@@ -1,9 +1,10 @@
 /* Rotation frequencies of every scaling against formulas written another way: by how often a pair turns within the
  * original context. Tables against cos and sin in double. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <math.h>

@@ -1,8 +1,9 @@
 /* Sampler: random generator known answers, token history, and every filter against a plain sorting oracle. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <math.h>
@@ -157,8 +158,10 @@ static bool oracle(const df_sampling_params *p, const float *logits, uint32_t n,
   double left = 0;
   for (uint32_t j = 0; j < kept; j++) {
     if (j && p->min_p > 0 && fabs(it[j].v - (double)p->min_p) < 1e-11 && it[j].v != 1.0) clear = false;
-    if (j && it[j].v < (double)p->min_p) kept = j;
-    else left += it[j].v;
+    if (j && it[j].v < (double)p->min_p)
+      kept = j;
+    else
+      left += it[j].v;
   }
   for (uint32_t j = 0; j < kept; j++) {
     probs[it[j].id] = it[j].v / left;
@@ -397,9 +400,11 @@ static void test_sampler_pick__large_row_without_allocation(void **state) {
   uint32_t(*count)[2] = calloc(BIG, sizeof *count);
   df_sampler_scratch s;
   assert_int_equal(df_sampler_scratch_init(&s, BIG, NULL), DF_OK);
-  const struct { float t, p, m; int32_t k; } c[] = {
-      {0.7f, 0.95f, 0.0f, 0}, {1.0f, 1.0f, 0.0f, 50}, {1.0f, 0.9999f, 0.0f, 0}, {1.0f, 1.0f, 0.05f, 0},
-      {1.3f, 0.9f, 0.01f, 5000}, {1.0f, 1.0f, 0.0f, 0}};
+  const struct {
+    float t, p, m;
+    int32_t k;
+  } c[] = {{0.7f, 0.95f, 0.0f, 0}, {1.0f, 1.0f, 0.0f, 50},    {1.0f, 0.9999f, 0.0f, 0},
+           {1.0f, 1.0f, 0.05f, 0}, {1.3f, 0.9f, 0.01f, 5000}, {1.0f, 1.0f, 0.0f, 0}};
   for (uint32_t i = 0; i < BIG; i++) x[i] = (float)((rnd() + rnd() + rnd() + rnd() - 2) * 9);
   for (size_t i = 0; i < DF_COUNT_OF(c); i++) {
     df_sampling_params p = df_sampling_params_default();

@@ -1,8 +1,9 @@
 /* Stop handling: any partition into runs gives the text up to the earliest stop and nothing behind it. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <stdio.h>
@@ -72,8 +73,10 @@ static outcome oracle(const df_stop_config *c, const sequence *q) {
       o.matched = m;
       return o;
     }
-    if (may && !c->ignore_eos && has_id(c->eos_ids, c->n_eos_ids, q->ids[t])) o.finish = DF_FINISH_EOS;
-    else if (may && has_id(c->stop_ids, c->n_stop_ids, q->ids[t])) o.finish = DF_FINISH_ID;
+    if (may && !c->ignore_eos && has_id(c->eos_ids, c->n_eos_ids, q->ids[t]))
+      o.finish = DF_FINISH_EOS;
+    else if (may && has_id(c->stop_ids, c->n_stop_ids, q->ids[t]))
+      o.finish = DF_FINISH_ID;
     if (o.finish != DF_FINISH_NONE) {
       o.len = before;
       o.matched = q->ids[t];
@@ -121,8 +124,10 @@ static void feed_in_runs(const df_stop_config *c, const sequence *q, const outco
     t = end;
     if (finish == DF_FINISH_NONE && r.finish != DF_FINISH_NONE) {
       finish = r.finish;
-      if (finish == DF_FINISH_STRING) assert_int_equal(r.matched_string, want->matched);
-      else if (finish == DF_FINISH_EOS || finish == DF_FINISH_ID) assert_int_equal(r.matched_id, want->matched);
+      if (finish == DF_FINISH_STRING)
+        assert_int_equal(r.matched_string, want->matched);
+      else if (finish == DF_FINISH_EOS || finish == DF_FINISH_ID)
+        assert_int_equal(r.matched_id, want->matched);
     } else if (finish != DF_FINISH_NONE) {
       assert_int_equal(r.kept, 0);
     } else {

@@ -1,10 +1,11 @@
 /* Does verify need a mask, and who reads it: asked through real wrappers over stub leaves whose labels lie. Case
  * numbers are those of the table of known defects: 1-12 stacks, 13 depth and cycles, 14 missing children; 15-23 are in
  * test_mask_guard. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <string.h>

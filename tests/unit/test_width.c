@@ -1,7 +1,7 @@
 /* Width controller: expectation, costs, the choice, and that probing stays cheap. */
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
 
 #include <cmocka.h>

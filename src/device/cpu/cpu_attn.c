@@ -11,10 +11,10 @@
 /* One tile: rows [r0, r1) of sequence b and the KV head g they look at. */
 typedef struct attn_tile {
   uint32_t b, g, tile;
-  uint32_t r0, r1;       /* rows of the batch */
-  uint32_t group;        /* query heads per KV head */
-  uint32_t n_q;          /* (r1 - r0) * group */
-  uint32_t c0, c1;       /* KV chunks with a visible position */
+  uint32_t r0, r1; /* rows of the batch */
+  uint32_t group;  /* query heads per KV head */
+  uint32_t n_q;    /* (r1 - r0) * group */
+  uint32_t c0, c1; /* KV chunks with a visible position */
 } attn_tile;
 
 /* Positions [lo, hi) that row r of sequence b may see before any mask. */
@@ -99,7 +99,8 @@ static void fetch_ahead(const df_op_attn *a, const attn_tile *t, uint32_t chunk)
 }
 
 /* Page size 1: the chunk's slots lie anywhere, so they are gathered into blocks of the shape the kernel reads. */
-static void gather_blocks(const df_op_attn *a, const attn_tile *t, uint32_t chunk, uint8_t *mem, const void **k, const void **v) {
+static void gather_blocks(const df_op_attn *a, const attn_tile *t, uint32_t chunk, uint8_t *mem, const void **k,
+                          const void **v) {
   const uint32_t *table = a->batch->page_table + (size_t)t->b * a->batch->max_pages;
   const uint32_t e = a->head_dim, first = chunk * DF_KV_CHUNK, len = a->batch->kv_len[t->b];
   const size_t size = a->kv.type == DF_KV_F16 ? 2 : 4, row = e * size;
@@ -119,8 +120,10 @@ static void gather_blocks(const df_op_attn *a, const attn_tile *t, uint32_t chun
 static void run_kv_chunk(const df_cpu_ctx *ctx, const df_op_attn *a, const attn_tile *t, uint32_t chunk, float *parts,
                          size_t stride, uint32_t worker) {
   const void *k_pages[4], *v_pages[4];
-  if (a->kv.token_major) gather_blocks(a, t, chunk, ctx->scratch[worker].blocks, k_pages, v_pages);
-  else locate_blocks(a, t, chunk, k_pages, v_pages);
+  if (a->kv.token_major)
+    gather_blocks(a, t, chunk, ctx->scratch[worker].blocks, k_pages, v_pages);
+  else
+    locate_blocks(a, t, chunk, k_pages, v_pages);
   const float *q[DF_ATTN_MAX_QUERIES];
   float *part[DF_ATTN_MAX_QUERIES];
   uint64_t visible[DF_ATTN_MAX_QUERIES];
@@ -138,7 +141,8 @@ static void run_kv_chunk(const df_cpu_ctx *ctx, const df_op_attn *a, const attn_
 }
 
 /* Finished parts to the output rows, in the forms the next product wants. */
-static void finish_tile(const df_cpu_ctx *ctx, const df_op_attn *a, const attn_tile *t, const float *parts, size_t stride) {
+static void finish_tile(const df_cpu_ctx *ctx, const df_op_attn *a, const attn_tile *t, const float *parts,
+                        size_t stride) {
   const uint32_t e = a->head_dim;
   float head[DF_ATTN_MAX_HEAD];
   uint32_t n = 0;
@@ -227,15 +231,18 @@ static uint64_t naive_bits(const df_op_attn *a, uint32_t b, uint32_t r, uint32_t
 }
 
 /* One query at a time over all chunks from position 0: no tiles, no shared work, no range taken from other rows. */
-static void naive_head(const df_cpu_ctx *ctx, const df_op_attn *a, uint32_t b, uint32_t r, uint32_t h, uint32_t worker) {
+static void naive_head(const df_cpu_ctx *ctx, const df_op_attn *a, uint32_t b, uint32_t r, uint32_t h,
+                       uint32_t worker) {
   const uint32_t group = a->n_heads / a->n_kv, n_chunks = (a->batch->kv_len[b] + DF_KV_CHUNK - 1) / DF_KV_CHUNK;
   attn_tile t = {.b = b, .g = h / group, .r0 = r, .r1 = r + 1, .group = group, .n_q = 1};
   float *into = ctx->scratch[worker].parts, *next = into + DF_ATTN_PART + DF_ATTN_MAX_HEAD;
   const float *q = a->q + (size_t)r * a->q_ld + (size_t)h * a->head_dim;
   for (uint32_t c = 0; c < n_chunks; c++) {
     const void *k[4], *v[4];
-    if (a->kv.token_major) gather_blocks(a, &t, c, ctx->scratch[worker].blocks, k, v);
-    else locate_blocks(a, &t, c, k, v);
+    if (a->kv.token_major)
+      gather_blocks(a, &t, c, ctx->scratch[worker].blocks, k, v);
+    else
+      locate_blocks(a, &t, c, k, v);
     const uint64_t bits = naive_bits(a, b, r, c);
     float *part = c ? next : into;
     const df_attn_chunk chunk = {k, v, &q, &bits, &part, a->scale, 1, a->head_dim};

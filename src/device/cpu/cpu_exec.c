@@ -5,10 +5,12 @@
 #include "base/size.h"
 #include "device/cpu/cpu_ops.h"
 
-enum { TILE_FLOATS = 2 * DF_TILE_ROWS * DF_FFN_MAX_BLOCKS * DF_QBLOCK,
-       PART_FLOATS = 2 * DF_ATTN_MAX_QUERIES * (DF_ATTN_PART + DF_ATTN_MAX_HEAD),
-       BLOCK_FLOATS = 2 * DF_KV_CHUNK * DF_ATTN_MAX_HEAD,
-       WORKER_FLOATS = TILE_FLOATS + PART_FLOATS + BLOCK_FLOATS };
+enum {
+  TILE_FLOATS = 2 * DF_TILE_ROWS * DF_FFN_MAX_BLOCKS * DF_QBLOCK,
+  PART_FLOATS = 2 * DF_ATTN_MAX_QUERIES * (DF_ATTN_PART + DF_ATTN_MAX_HEAD),
+  BLOCK_FLOATS = 2 * DF_KV_CHUNK * DF_ATTN_MAX_HEAD,
+  WORKER_FLOATS = TILE_FLOATS + PART_FLOATS + BLOCK_FLOATS
+};
 
 typedef struct profile_row {
   _Alignas(64) uint64_t ns[DF_OP_COUNT];
@@ -25,12 +27,18 @@ struct df_cpu {
 };
 
 static const df_op_run k_run[DF_OP_COUNT] = {
-    [DF_OP_EMBED] = df_run_embed,           [DF_OP_NORM] = df_run_norm,
-    [DF_OP_QUANTIZE] = df_run_quantize,     [DF_OP_LINEAR] = df_run_linear,
-    [DF_OP_FFN_UP] = df_run_ffn_up,         [DF_OP_ROPE_KV] = df_run_rope_kv,
-    [DF_OP_TAP] = df_run_tap,               [DF_OP_ATTN_NAIVE] = df_run_attn_naive,
-    [DF_OP_ATTN_TILE] = df_run_attn_tile,   [DF_OP_ATTN_SPLIT] = df_run_attn_split,
-    [DF_OP_ATTN_MERGE] = df_run_attn_merge, [DF_OP_RECURRENT] = df_run_recurrent,
+    [DF_OP_EMBED] = df_run_embed,
+    [DF_OP_NORM] = df_run_norm,
+    [DF_OP_QUANTIZE] = df_run_quantize,
+    [DF_OP_LINEAR] = df_run_linear,
+    [DF_OP_FFN_UP] = df_run_ffn_up,
+    [DF_OP_ROPE_KV] = df_run_rope_kv,
+    [DF_OP_TAP] = df_run_tap,
+    [DF_OP_ATTN_NAIVE] = df_run_attn_naive,
+    [DF_OP_ATTN_TILE] = df_run_attn_tile,
+    [DF_OP_ATTN_SPLIT] = df_run_attn_split,
+    [DF_OP_ATTN_MERGE] = df_run_attn_merge,
+    [DF_OP_RECURRENT] = df_run_recurrent,
     [DF_OP_ARGMAX] = df_run_argmax,
 };
 

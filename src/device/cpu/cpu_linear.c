@@ -30,7 +30,7 @@ static void run_part(const df_cpu_ctx *ctx, const df_op_linear *a, const df_line
                      float *tile) {
   const df_weights *w = p->w;
   const uint32_t n_rows = *a->n_rows;
-  const uint32_t whole = w->n / DF_LANES; /* strips without missing outputs */
+  const uint32_t whole = w->n / DF_LANES;            /* strips without missing outputs */
   const uint32_t max_strips = DF_FFN_MAX_BLOCKS * 4; /* what the scratch tile holds for 16 rows */
   for (uint32_t row0 = 0; row0 < n_rows; row0 += DF_TILE_ROWS) {
     const uint32_t m = DF_MIN(n_rows - row0, (uint32_t)DF_TILE_ROWS);

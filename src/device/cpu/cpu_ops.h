@@ -12,8 +12,8 @@ enum {
 
 /* Private memory of one worker, cache-line aligned. */
 typedef struct df_scratch {
-  float *tile;  /* [16][DF_FFN_MAX_BLOCKS * 32] x 2, or one matmul chunk before it is added */
-  float *parts; /* 2 x [DF_ATTN_MAX_QUERIES][16 + DF_ATTN_MAX_HEAD] */
+  float *tile;     /* [16][DF_FFN_MAX_BLOCKS * 32] x 2, or one matmul chunk before it is added */
+  float *parts;    /* 2 x [DF_ATTN_MAX_QUERIES][16 + DF_ATTN_MAX_HEAD] */
   uint8_t *blocks; /* K and V of one gathered chunk: 2 x 64 x DF_ATTN_MAX_HEAD floats */
 } df_scratch;
 

@@ -1,5 +1,5 @@
-/* Recurrent layers. One chunk owns one sequence and KV head, and takes its rows in order: the state behind row j is the same
- * whether the rows came one by one or as a block (numerics contract, rule 9). */
+/* Recurrent layers. One chunk owns one sequence and KV head, and takes its rows in order: the state behind row j is the
+ * same whether the rows came one by one or as a block (numerics contract, rule 9). */
 #include <math.h>
 #include <string.h>
 

@@ -82,8 +82,7 @@ DF_INLINE void score_tile(df_kv_type type, const attn_src *k, const attn_few *f,
 }
 
 /* All pages that some query of the tile sees; a short last group repeats a page instead of touching another. */
-DF_INLINE void score_pages(df_kv_type type, const int nq, const attn_src *k, const attn_few *f, size_t d0,
-                           size_t nd) {
+DF_INLINE void score_pages(df_kv_type type, const int nq, const attn_src *k, const attn_few *f, size_t d0, size_t nd) {
   uint32_t page[ATTN_PAGES], n = 0;
   uint64_t any = seen_by(f->visible, (uint32_t)nq);
   for (uint32_t p = 0; p < ATTN_PAGES; p++) {
@@ -147,12 +146,12 @@ DF_INLINE void value_run(df_kv_type type, const int nq, const attn_src *v, const
 DF_INLINE uint64_t low_bit(uint64_t x) { return x & (~x + 1); }
 
 /* Each tile once per element type and query count, so that its sums are registers. */
-#define ATTN_TILES(name, type, nq)                                                                       \
-  static void score_##name(const attn_src *k, const attn_few *f, size_t d0, size_t nd) {                 \
-    score_pages(type, nq, k, f, d0, nd);                                                                 \
-  }                                                                                                      \
-  static void value_##name(const attn_src *v, const attn_few *f, size_t j0, size_t nj, uint64_t bits) {  \
-    value_run(type, nq, v, f, j0, nj, bits);                                                             \
+#define ATTN_TILES(name, type, nq)                                                                      \
+  static void score_##name(const attn_src *k, const attn_few *f, size_t d0, size_t nd) {                \
+    score_pages(type, nq, k, f, d0, nd);                                                                \
+  }                                                                                                     \
+  static void value_##name(const attn_src *v, const attn_few *f, size_t j0, size_t nj, uint64_t bits) { \
+    value_run(type, nq, v, f, j0, nj, bits);                                                            \
   }
 
 ATTN_TILES(f16_1, DF_KV_F16, 1)

@@ -48,8 +48,10 @@ DF_INLINE void quantize_group(const float *x, uint32_t n, df_actq *out, size_t s
   v16_store(scale, v16_div(m, top));
   uint32_t good = v16_ge_mask(m, v16_set1(DF_QUANT_MIN)) & v16_ge_mask(v16_set1(FLT_MAX), m);
   for (uint32_t b = 0; b < n; b++, out += stride) {
-    if (good >> b & 1) quantize_block(x + b * DF_QBLOCK, inv[b], scale[b], out);
-    else quantize_odd(amax[b], out);
+    if (good >> b & 1)
+      quantize_block(x + b * DF_QBLOCK, inv[b], scale[b], out);
+    else
+      quantize_odd(amax[b], out);
   }
 }
 
@@ -98,9 +100,7 @@ static void rmsnorm_quantize(const float *x, const float *w, uint32_t n, float e
   }
 }
 
-DF_INLINE v16 silu_mul16(v16 g, v16 u) {
-  return v16_mul(v16_div(g, v16_add(v16_set1(1.0f), v16_exp(v16_neg(g)))), u);
-}
+DF_INLINE v16 silu_mul16(v16 g, v16 u) { return v16_mul(v16_div(g, v16_add(v16_set1(1.0f), v16_exp(v16_neg(g)))), u); }
 
 static void silu_mul(const float *g, const float *u, uint32_t n, float *out) {
   uint32_t i = 0;

@@ -1,8 +1,8 @@
 /*
- * cli/bench.h - what "dflash bench" measures and how it is shown.
+ * cli/bench_report.h - what "dflash bench" measures and how it is shown.
  */
-#ifndef DF_CLI_BENCH_H
-#define DF_CLI_BENCH_H
+#ifndef DF_CLI_BENCH_REPORT_H
+#define DF_CLI_BENCH_REPORT_H
 
 #include "cli/cli_model.h"
 #include "engine/bench.h"
@@ -50,12 +50,13 @@ typedef struct df_bench_report {
   df_bench_set *set[DF_BENCH_SETS]; /* owned */
   uint32_t n_sets;
   const char *peer; /* folder of the peer's programs, or NULL */
-  double others; /* share of the machine that other processes took */
+  double others;    /* share of the machine that other processes took */
   bool noisy;
 } df_bench_report;
 
 /* Reads DIR/NAME.jsonl: at most `most` prompts as ids. FORMAT with the line number for a broken line. */
-df_status df_bench_set_load(df_bench_set *s, const df_model *m, const char *dir, const char *name, uint32_t most, df_error *err) DF_CHECK;
+df_status df_bench_set_load(df_bench_set *s, const df_model *m, const char *dir, const char *name, uint32_t most,
+                            df_error *err) DF_CHECK;
 void df_bench_set_release(df_bench_set *s);
 
 void df_bench_print(const df_bench_report *r, const df_cli *cli);
