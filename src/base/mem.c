@@ -49,8 +49,16 @@ void *df_pages_alloc(size_t bytes) {
   if (!allowed() || bytes == 0) return NULL;
   void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return NULL;
+#ifdef MADV_NOHUGEPAGE
+  (void)madvise(p, bytes, MADV_NOHUGEPAGE); /* where huge pages are the rule, one touched byte would cost two megabytes */
+#endif
+  return p;
+}
+
+void *df_pages_alloc_huge(size_t bytes) {
+  void *p = df_pages_alloc(bytes);
 #ifdef MADV_HUGEPAGE
-  if (bytes >= HUGE_PAGE) (void)madvise(p, bytes, MADV_HUGEPAGE);
+  if (p && bytes >= HUGE_PAGE) (void)madvise(p, bytes, MADV_HUGEPAGE);
 #endif
   return p;
 }

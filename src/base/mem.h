@@ -19,10 +19,11 @@ void df_free(void *p);                       /* NULL is fine; only for the three
 char *df_strdup(const char *s);
 char *df_strndup(const char *s, size_t n); /* copies exactly n bytes and adds a zero */
 
-/* Large, page-aligned, zero-filled memory from the system, lazily backed and, where the system allows,
- * by huge pages. Must be released with the same byte count. Not counted as heap allocation of a step
- * only because no step may call it; it is counted too. */
+/* Large, page-aligned, zero-filled memory from the system, backed only where it is touched: what is sized for the worst case
+ * costs what is used. Must be released with the same byte count. No step may call it; it is counted too. */
 void *df_pages_alloc(size_t bytes);
+/* The same for memory that is used from end to end (packed weights): in huge pages where the system allows. */
+void *df_pages_alloc_huge(size_t bytes);
 void df_pages_free(void *p, size_t bytes);
 
 /* Number of allocations (all of the above) since the process started. */

@@ -127,6 +127,8 @@ const df_gguf_tensor *df_gguf_tensor_at(const df_gguf *g, size_t i);
 const df_gguf_tensor *df_gguf_tensor_find(const df_gguf *g, const char *name); /* NULL when absent */
 /* Lets the pages of a tensor go (no effect on files opened from bytes). */
 void df_gguf_tensor_drop(const df_gguf *g, const df_gguf_tensor *t);
+/* Lets all pages of the file go; they are read again when touched. */
+void df_gguf_drop(const df_gguf *g);
 
 /* Name of a tensor type id ("Q4_K"), NULL when unknown. */
 const char *df_gguf_dtype_name(int type);

@@ -404,6 +404,13 @@ const df_st_tensor *df_st_find(const df_st *st, const char *name) {
   return df_map_get(&st->index, name, strlen(name), &i) ? &st->tensors[i] : NULL;
 }
 
+void df_st_drop_all(const df_st *st) {
+  for (uint32_t i = 0; i < st->n_files; i++) {
+    const df_file_map *m = &st->files[i].map;
+    df_file_map_drop(m, m->data, m->size);
+  }
+}
+
 void df_st_drop(const df_st *st, const df_st_tensor *t) {
   df_file_map_drop(&st->files[t->file].map, t->data, t->n_bytes);
 }

@@ -49,5 +49,6 @@ const df_st_tensor *df_st_at(const df_st *st, size_t i);
 const df_st_tensor *df_st_find(const df_st *st, const char *name); /* NULL when absent */
 const char *df_st_file_name(const df_st *st, uint32_t file);       /* path of a shard, for messages */
 void df_st_drop(const df_st *st, const df_st_tensor *t);           /* lets its pages go */
+void df_st_drop_all(const df_st *st);                              /* all pages of all files */
 
 #endif

@@ -51,5 +51,7 @@ void df_source_at(const df_source *s, size_t i, df_tensor_view *out);
 
 /* Lets the pages of a tensor go after it was copied elsewhere. */
 void df_source_drop(const df_source *s, const df_tensor_view *v);
+/* The same for everything: also the neighbours that reading ahead mapped. */
+void df_source_drop_all(const df_source *s);
 
 #endif

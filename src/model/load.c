@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 
-enum { STRIPS_PER_TASK = 32 };
+enum { STRIPS_PER_TASK = 32, DROP_EVERY = 16 };
 
 typedef struct matrix_req {
   df_tensor_view view;
@@ -210,6 +210,7 @@ static df_status pack_all(df_loader *l, uint8_t *block, df_progress_fn progress,
     df_pool_for(l->pool, (df_strips(r->w.n) + STRIPS_PER_TASK - 1) / STRIPS_PER_TASK, pack_task, &job);
     *r->dst = r->w;
     df_source_drop(l->src, &r->view);
+    if (i % DROP_EVERY == DROP_EVERY - 1) df_source_drop_all(l->src); /* what reading ahead mapped meanwhile */
     done += r->w.strip_bytes * df_strips(r->w.n);
     if (progress && !progress(user, (double)done / (double)l->bytes))
       s = DF_FAIL(err, DF_ERR_CANCELLED, "loading was cancelled");
@@ -220,7 +221,7 @@ static df_status pack_all(df_loader *l, uint8_t *block, df_progress_fn progress,
 
 df_status df_loader_run(df_loader *l, df_progress_fn progress, void *user, void **block, size_t *block_bytes,
                         df_error *err) {
-  uint8_t *b = df_pages_alloc(l->bytes ? l->bytes : 64);
+  uint8_t *b = df_pages_alloc_huge(l->bytes ? l->bytes : 64);
   if (!b) return DF_OOM(err, "packed weights", l->bytes);
   const df_status s = pack_all(l, b, progress, user, err);
   if (s != DF_OK) {
@@ -228,6 +229,7 @@ df_status df_loader_run(df_loader *l, df_progress_fn progress, void *user, void 
     return s;
   }
   for (size_t i = 0; i < l->n_v; i++) load_vector(&l->v[i], b);
+  df_source_drop_all(l->src);
   *block = b;
   *block_bytes = l->bytes ? l->bytes : 64;
   return DF_OK;
