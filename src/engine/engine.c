@@ -281,6 +281,15 @@ static df_status step_done(df_request *q, const df_step_item *it, const df_step_
   return DF_OK;
 }
 
+/* A plain step right behind drafting pays for weights that the draft pushed out of the caches: only the third in a row
+ * tells what plain decoding costs. */
+static void note_costs(df_engine *e, uint32_t n, uint32_t width, uint32_t depth, const df_step_times *t) {
+  e->plain_run = width == 1 ? e->plain_run + 1 : 0;
+  if (width == 1 && e->plain_run < 3) return;
+  df_width_cost_add(&e->costs.verify, n * width, depth, verify_ms(t));
+  if (width > 1) df_width_cost_add(&e->costs.draft, n * width, depth, draft_ms(t));
+}
+
 /* All requests of one width in one step. */
 static df_status step_group(df_engine *e, df_request **q, uint32_t n, uint32_t width, df_error *err) {
   df_step_item items[MAX_SEQS];
@@ -311,10 +320,7 @@ static df_status step_group(df_engine *e, df_request **q, uint32_t n, uint32_t w
   const uint64_t allocs = df_mem_alloc_count();
   DF_TRY(df_spec_step(&e->step, items, m, width, need_logits && !any_greedy, &t, err));
   const uint64_t made = df_mem_alloc_count() - allocs;
-  if (e->auto_width) {
-    df_width_cost_add(&e->costs.verify, m * width, depth / m, verify_ms(&t));
-    if (width > 1) df_width_cost_add(&e->costs.draft, m * width, depth / m, draft_ms(&t));
-  }
+  if (e->auto_width) note_costs(e, m, width, depth / m, &t);
   for (uint32_t i = 0; i < m; i++) {
     who[i]->r.stats.step_allocations += made;
     DF_TRY(step_done(who[i], &items[i], &t, err));

@@ -24,7 +24,7 @@ typedef struct df_graph_key {
   df_mask_layout mask;
 } df_graph_key;
 
-enum { DF_MAX_GRAPHS = 256 };
+enum { DF_MAX_GRAPHS = 1024 }; /* more than sequence buckets x widths x tails */
 
 typedef struct df_graph {
   df_graph_key key;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { PROBE_WIDTH = 4, MIN_PROBE_GAP = 24, PLAIN_GAP = 12 };
+enum { PROBE_WIDTH = 4, MIN_PROBE_GAP = 24, PLAIN_GAP = 48, PLAIN_RUN = 4 };
 
 static const double k_prior_weight = 4.0; /* imagined observations per slot */
 static const double k_prior_accept = 0.7; /* of a draft that was trained for its target */
@@ -11,7 +11,10 @@ static const double k_learn = 0.25;       /* weight of a new measurement */
 static const double k_margin = 1.03;      /* gain that drafting must promise: estimates err */
 static const double k_probe_share = 0.02; /* of plain decoding time that probes may cost */
 
-void df_width_estimate_init(df_width_estimate *e) { memset(e, 0, sizeof *e); }
+void df_width_estimate_init(df_width_estimate *e) {
+  memset(e, 0, sizeof *e);
+  e->plain_left = PLAIN_RUN; /* the first steps show what plain decoding costs */
+}
 
 void df_width_estimate_update(df_width_estimate *e, uint32_t n_drafted, uint32_t accepted) {
   for (uint32_t j = 0; j < DF_WIDTH_MAX; j++) {
@@ -103,13 +106,17 @@ uint32_t df_width_choose(const df_width_costs *c, df_width_estimate *const *e, u
   }
   if (max < 2) return 1;
   if (best > 1) {
-    /* The price of plain decoding must not be an old one: a plain step now and then costs next to nothing. */
-    bool stale = false;
-    for (uint32_t i = 0; i < n; i++) stale |= ++e[i]->since_plain > PLAIN_GAP;
-    for (uint32_t i = 0; i < n && stale; i++) e[i]->since_plain = 0;
-    return stale ? 1 : best;
+    /* The price of plain decoding must not be an old one. It takes a run of plain steps to see it: the first ones
+     * still pay for weights that drafting pushed out of the caches. */
+    bool plain = false;
+    for (uint32_t i = 0; i < n; i++) {
+      if (++e[i]->since_plain > PLAIN_GAP) e[i]->since_plain = 0, e[i]->plain_left = PLAIN_RUN;
+      plain |= e[i]->plain_left > 0;
+      if (e[i]->plain_left) e[i]->plain_left--;
+    }
+    return plain ? 1 : best;
   }
-  for (uint32_t i = 0; i < n; i++) e[i]->since_plain = 0;
+  for (uint32_t i = 0; i < n; i++) e[i]->since_plain = e[i]->plain_left = 0;
   const uint32_t w = max < PROBE_WIDTH ? max : PROBE_WIDTH, gap = probe_gap(c, n, w, depth);
   bool due = false;
   for (uint32_t i = 0; i < n; i++) due |= ++e[i]->since_probe >= gap;

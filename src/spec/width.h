@@ -38,7 +38,8 @@ typedef struct df_width_estimate {
   float tried[DF_WIDTH_MAX];    /* slot j was reached */
   float accepted[DF_WIDTH_MAX]; /* and accepted */
   uint32_t since_probe;         /* plain steps since something was drafted */
-  uint32_t since_plain;         /* drafting steps since a plain one */
+  uint32_t since_plain;         /* drafting steps since the last run of plain ones */
+  uint32_t plain_left;          /* plain steps still to come of such a run */
 } df_width_estimate;
 
 /* Nothing observed: E(w) starts from a prior of a few imagined observations, so that the first steps draft. */

@@ -24,6 +24,7 @@ static df_width_costs linear_costs(double first, double per_row, double draft_fi
 static df_width_estimate steady(float p) {
   df_width_estimate e;
   df_width_estimate_init(&e);
+  e.plain_left = 0; /* as if its opening run of plain steps were over */
   for (uint32_t j = 0; j < DF_WIDTH_MAX; j++) {
     e.tried[j] = 1e8f; /* drowns the prior */
     e.accepted[j] = 1e8f * p;
@@ -156,13 +157,25 @@ static void test_choose__looks_at_the_price_of_plain_decoding_again(void **state
   (void)state;
   df_width_costs c = linear_costs(30.0, 0.2, 0.8, 0.1); /* plain steps were dear once */
   df_width_estimate e = steady(0.4f), *one = &e;
-  uint32_t last[100];
-  for (int i = 0; i < 100; i++) {
+  enum { STEPS = 400 };
+  uint32_t last[STEPS];
+  for (int i = 0; i < STEPS; i++) {
     last[i] = df_width_choose(&c, &one, 1, 16, 0);
     df_width_cost_add(&c.verify, last[i], 0, last[i] == 1 ? 1.0 : 30.0); /* and are cheap now */
   }
   assert_true(last[0] > 1);
-  for (int i = 96; i < 100; i++) assert_int_equal(last[i], 1);
+  for (int i = STEPS - 4; i < STEPS; i++) assert_int_equal(last[i], 1);
+}
+
+static void test_choose__a_fresh_request_decodes_plainly_first(void **state) {
+  (void)state;
+  const df_width_costs c = linear_costs(3.0, 0.2, 0.8, 0.1);
+  df_width_estimate e, *one = &e;
+  df_width_estimate_init(&e);
+  uint32_t plain = 0;
+  while (df_width_choose(&c, &one, 1, 16, 0) == 1) plain++;
+  assert_int_equal(plain, 4);
+  assert_true(df_width_choose(&c, &one, 1, 16, 0) > 1);
 }
 
 static void test_choose__without_costs_it_does_not_draft(void **state) {
@@ -194,6 +207,7 @@ int main(void) {
       cmocka_unit_test(test_choose__a_hopeless_draft_costs_at_most_its_probes),
       cmocka_unit_test(test_choose__a_probe_finds_a_better_text),
       cmocka_unit_test(test_choose__looks_at_the_price_of_plain_decoding_again),
+      cmocka_unit_test(test_choose__a_fresh_request_decodes_plainly_first),
       cmocka_unit_test(test_choose__without_costs_it_does_not_draft),
       cmocka_unit_test(test_choose__a_group_takes_one_width_for_all),
   };
