@@ -50,7 +50,8 @@ void *df_pages_alloc(size_t bytes) {
   void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return NULL;
 #ifdef MADV_NOHUGEPAGE
-  (void)madvise(p, bytes, MADV_NOHUGEPAGE); /* where huge pages are the rule, one touched byte would cost two megabytes */
+  (void)madvise(p, bytes,
+                MADV_NOHUGEPAGE); /* where huge pages are the rule, one touched byte would cost two megabytes */
 #endif
   return p;
 }

@@ -19,8 +19,8 @@ void df_free(void *p);                       /* NULL is fine; only for the three
 char *df_strdup(const char *s);
 char *df_strndup(const char *s, size_t n); /* copies exactly n bytes and adds a zero */
 
-/* Large, page-aligned, zero-filled memory from the system, backed only where it is touched: what is sized for the worst case
- * costs what is used. Must be released with the same byte count. No step may call it; it is counted too. */
+/* Large, page-aligned, zero-filled memory from the system, backed only where it is touched: what is sized for the worst
+ * case costs what is used. Must be released with the same byte count. No step may call it; it is counted too. */
 void *df_pages_alloc(size_t bytes);
 /* The same for memory that is used from end to end (packed weights): in huge pages where the system allows. */
 void *df_pages_alloc_huge(size_t bytes);

@@ -183,7 +183,9 @@ df_status df_engine_request(df_engine *e, df_request *q, const int32_t *ids, siz
     DF_TRY(df_kv_seq_init(&own, e->pages.size, e->n_ctx, err));
     seq = &own;
   }
-  df_status s = df_request_init(q, e->m, &e->target.ws, &e->scratch, ids, n, n_valid, e->n_ctx, e->width, seq, p, err);
+  const uint32_t tap_floats = e->has_drafter ? e->target.p.n_taps * e->m->cfg.hidden : 0;
+  df_status s = df_request_init(q, e->m, &e->target.ws, &e->scratch, ids, n, n_valid, e->n_ctx, e->width, tap_floats,
+                                seq, p, err);
   if (s == DF_OK) {
     for (uint32_t w = e->auto_width ? 1 : q->width; w <= q->width && s == DF_OK; w++)
       s = df_spec_prepare(&e->step, 1, w, !q->greedy, err);
@@ -269,7 +271,7 @@ static void count_step(df_request *q, const df_step_item *it, const df_step_time
   }
 }
 
-static df_status step_done(df_request *q, const df_step_item *it, const df_step_times *t, df_error *err) {
+static df_status step_done(df_engine *e, df_request *q, const df_step_item *it, const df_step_times *t, df_error *err) {
   q->n_valid = it->n + it->accepted + 1;
   if (q->penalties) DF_TRY(df_seen_push(&q->seen, it->next, true, err));
   int32_t run[DF_MAX_WIDTH];
@@ -278,7 +280,7 @@ static df_status step_done(df_request *q, const df_step_item *it, const df_step_
   const uint32_t before = q->r.stats.new_tokens;
   DF_TRY(df_request_emit(q, run, it->accepted + 1, it->out_row, it->n_drafted, it->accepted, err));
   count_step(q, it, t, q->r.stats.new_tokens - before);
-  return DF_OK;
+  return q->state == DF_REQ_DONE ? df_spec_flush(&e->step, &q->seq, &q->pending, err) : DF_OK;
 }
 
 /* A plain step right behind drafting pays for weights that the draft pushed out of the caches: only the third in a row
@@ -303,8 +305,12 @@ static df_status step_group(df_engine *e, df_request **q, uint32_t n, uint32_t w
       fail_request(q[i], s);
       continue;
     }
-    items[m] =
-        (df_step_item){.seq = &q[i]->seq, .n = at, .anchor = q[i]->ids[at], .pick = df_request_pick, .pick_ctx = q[i]};
+    items[m] = (df_step_item){.seq = &q[i]->seq,
+                              .pending = q[i]->pending.rows ? &q[i]->pending : NULL,
+                              .n = at,
+                              .anchor = q[i]->ids[at],
+                              .pick = df_request_pick,
+                              .pick_ctx = q[i]};
     q[i]->base = at + 1;
     q[i]->drafted = items[m].drafted;
     need_logits |= !q[i]->greedy;
@@ -323,7 +329,7 @@ static df_status step_group(df_engine *e, df_request **q, uint32_t n, uint32_t w
   if (e->auto_width) note_costs(e, m, width, depth / m, &t);
   for (uint32_t i = 0; i < m; i++) {
     who[i]->r.stats.step_allocations += made;
-    DF_TRY(step_done(who[i], &items[i], &t, err));
+    DF_TRY(step_done(e, who[i], &items[i], &t, err));
   }
   return DF_OK;
 }
@@ -358,8 +364,11 @@ static df_status decode_pass(df_engine *e, df_request **q, uint32_t n, df_error 
 
 df_status df_engine_step(df_engine *e, df_request **q, uint32_t n, df_error *err) {
   if (n > e->max_seqs) return DF_FAIL(err, DF_ERR_ARGUMENT, "%u requests in a step of at most %u", n, e->max_seqs);
-  for (uint32_t i = 0; i < n; i++)
-    if (q[i]->state != DF_REQ_DONE && df_request_wants_cancel(q[i])) DF_TRY(df_request_cancel(q[i], err));
+  for (uint32_t i = 0; i < n; i++) {
+    if (q[i]->state == DF_REQ_DONE || !df_request_wants_cancel(q[i])) continue;
+    DF_TRY(df_request_cancel(q[i], err));
+    DF_TRY(df_spec_flush(&e->step, &q[i]->seq, &q[i]->pending, err));
+  }
   /* Requests that finish their prompt in this step decode from the next one on. */
   df_request *decoding[MAX_SEQS];
   uint32_t m = 0;

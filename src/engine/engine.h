@@ -29,7 +29,7 @@ typedef struct df_engine {
   df_mask_decision mask; /* of the verify-mask policy */
   bool auto_width;       /* the controller chooses among 1..width */
   df_width_costs costs;
-  uint32_t plain_run;    /* plain steps in a row, just now */
+  uint32_t plain_run; /* plain steps in a row, just now */
 } df_engine;
 
 df_status df_engine_init(df_engine *e, df_model *m, df_draft *d, const df_engine_params *p, df_error *err) DF_CHECK;

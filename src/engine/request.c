@@ -71,8 +71,8 @@ static df_status init_all(df_request *q, const int32_t *ids, df_error *err) {
 }
 
 df_status df_request_init(df_request *q, df_model *m, df_workspace *ws, df_sampler_scratch *scratch, const int32_t *ids,
-                          size_t n, uint32_t n_valid, uint32_t n_ctx, uint32_t width, df_kv_seq *seq,
-                          const df_generate_params *p, df_error *err) {
+                          size_t n, uint32_t n_valid, uint32_t n_ctx, uint32_t width, uint32_t tap_floats,
+                          df_kv_seq *seq, const df_generate_params *p, df_error *err) {
   DF_TRY(check_request(m, ids, n, n_ctx, p, err));
   *q = (df_request){.p = *p,
                     .m = m,
@@ -89,6 +89,13 @@ df_status df_request_init(df_request *q, df_model *m, df_workspace *ws, df_sampl
     return s;
   }
   df_width_estimate_init(&q->est);
+  if (tap_floats) {
+    q->pending.rows = df_alloc((size_t)DF_TILE_ROWS * tap_floats * sizeof(float));
+    if (!q->pending.rows) {
+      df_request_release(q);
+      return DF_OOM(err, "features of plain steps", (size_t)DF_TILE_ROWS * tap_floats * sizeof(float));
+    }
+  }
   q->r.stats.prompt_tokens = (uint32_t)n;
   q->r.stats.cached_tokens = n_valid;
   q->seq = *seq;
@@ -101,6 +108,7 @@ void df_request_release(df_request *q) {
   df_seen_release(&q->seen);
   df_buf_release(&q->raw);
   df_buf_release(&q->text);
+  df_free(q->pending.rows);
   df_free(q->ids);
   *q = (df_request){0};
 }

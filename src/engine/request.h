@@ -32,6 +32,7 @@ typedef struct df_request {
   df_kv_seq seq;
   uint32_t width;        /* most rows of its verify blocks; 1 = no drafting */
   df_width_estimate est; /* acceptance by slot, for the width controller */
+  df_pending pending;    /* features not injected yet; rows NULL without a draft */
 
   df_stop stop;
   df_detok detok;
@@ -47,11 +48,12 @@ typedef struct df_request {
   const int32_t *drafted;
 } df_request;
 
-/* Takes a copy of the prompt and of params. seq: an initialised page table, taken over on success; it may already hold
- * the first n_valid positions. Errors: ARGUMENT, LIMIT (prompt does not fit), MEMORY. */
+/* tap_floats: floats of one tapped row, 0 without a draft. Takes a copy of the prompt and of params. seq: an
+ * initialised page table, taken over on success; it may already hold the first n_valid positions. Errors: ARGUMENT,
+ * LIMIT (prompt does not fit), MEMORY. */
 df_status df_request_init(df_request *q, df_model *m, df_workspace *ws, df_sampler_scratch *scratch, const int32_t *ids,
-                          size_t n, uint32_t n_valid, uint32_t n_ctx, uint32_t width, df_kv_seq *seq,
-                          const df_generate_params *p, df_error *err) DF_CHECK;
+                          size_t n, uint32_t n_valid, uint32_t n_ctx, uint32_t width, uint32_t tap_floats,
+                          df_kv_seq *seq, const df_generate_params *p, df_error *err) DF_CHECK;
 /* Frees everything but the page table, which the caller takes or gives back. */
 void df_request_release(df_request *q);
 

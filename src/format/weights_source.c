@@ -228,8 +228,10 @@ df_status df_source_get(const df_source *s, const char *gguf_name, df_tensor_vie
 }
 
 void df_source_drop_all(const df_source *s) {
-  if (s->gguf) df_gguf_drop(s->gguf);
-  else df_st_drop_all(s->st);
+  if (s->gguf)
+    df_gguf_drop(s->gguf);
+  else
+    df_st_drop_all(s->st);
 }
 
 void df_source_drop(const df_source *s, const df_tensor_view *v) {

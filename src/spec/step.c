@@ -50,16 +50,57 @@ static df_status accept(df_step_item *items, uint32_t n, uint32_t width, df_erro
   return DF_OK;
 }
 
+/* Pending rows go back to where injection reads from; the target's last pass is accepted and no longer needed there. */
+static uint32_t stage_pending(const df_stepper *s, const df_kv_seq *seq, df_pending *p, uint32_t row,
+                              df_inject_item *in) {
+  const size_t width = (size_t)s->target->p.n_taps * s->target->m->cfg.hidden;
+  memcpy(s->target->taps + row * width, p->rows, p->n * width * sizeof(float));
+  *in = (df_inject_item){seq, row, p->n, p->first};
+  const uint32_t n = p->n;
+  p->n = 0;
+  return n;
+}
+
+df_status df_spec_flush(const df_stepper *s, const df_kv_seq *seq, df_pending *pending, df_error *err) {
+  df_inject_item in;
+  if (!s->drafter || pending->n == 0) return DF_OK;
+  (void)stage_pending(s, seq, pending, 0, &in);
+  return df_drafter_inject(s->drafter, &in, 1, err);
+}
+
+static df_status flush_all(const df_stepper *s, const df_step_item *items, uint32_t n, df_error *err) {
+  df_inject_item in[MAX_GROUP];
+  uint32_t m = 0, row = 0;
+  for (uint32_t i = 0; i < n; i++)
+    if (items[i].pending && items[i].pending->n) row += stage_pending(s, items[i].seq, items[i].pending, row, &in[m++]);
+  return m ? df_drafter_inject(s->drafter, in, m, err) : DF_OK;
+}
+
+/* Keeps the tapped row of a plain step for later; true when the store is full. */
+static bool hold_row(const df_stepper *s, const df_step_item *it, uint32_t row) {
+  const size_t width = (size_t)s->target->p.n_taps * s->target->m->cfg.hidden;
+  df_pending *p = it->pending;
+  if (p->n == 0) p->first = it->n;
+  memcpy(p->rows + p->n * width, s->target->taps + row * width, width * sizeof(float));
+  return ++p->n == DF_TILE_ROWS;
+}
+
 /* Recurrent layers keep the state behind the accepted rows; the draft gets the features of the same rows. */
 static df_status commit(const df_stepper *s, const df_step_item *items, uint32_t n, uint32_t width, df_error *err) {
-  uint32_t lens[MAX_GROUP];
+  uint32_t lens[MAX_GROUP] = {0}, now = 0;
   df_inject_item in[MAX_GROUP];
+  bool full = false;
   for (uint32_t i = 0; i < n; i++) {
     lens[i] = items[i].accepted + 1;
-    in[i] = (df_inject_item){items[i].seq, i * width, lens[i], items[i].n};
+    if (!s->drafter) continue;
+    if (width == 1 && items[i].pending)
+      full |= hold_row(s, &items[i], i);
+    else
+      in[now++] = (df_inject_item){items[i].seq, i * width, lens[i], items[i].n};
   }
   DF_TRY(s->target->attn->ops->commit(s->target->attn, &s->target->batch, lens, n, err));
-  return s->drafter ? df_drafter_inject(s->drafter, in, n, err) : DF_OK;
+  if (now) DF_TRY(df_drafter_inject(s->drafter, in, now, err));
+  return full ? flush_all(s, items, n, err) : DF_OK;
 }
 
 df_status df_spec_step(const df_stepper *s, df_step_item *items, uint32_t n, uint32_t width, bool need_logits,
@@ -67,6 +108,7 @@ df_status df_spec_step(const df_stepper *s, df_step_item *items, uint32_t n, uin
   if (n == 0 || n > MAX_GROUP || n > s->target->p.max_seqs)
     return DF_FAIL(err, DF_ERR_ARGUMENT, "a step of %u sequences is outside 1..%u", n, s->target->p.max_seqs);
   const uint64_t t0 = df_now_ns();
+  if (width > 1) DF_TRY(flush_all(s, items, n, err));
   if (width > 1) DF_TRY(draft(s, items, n, width, err));
   const uint64_t t1 = df_now_ns();
   DF_TRY(verify(s, items, n, width, need_logits, err));

@@ -1,8 +1,8 @@
 /*
  * spec/step.h - one step of a group of sequences: draft a block each, verify them in one pass, accept, inject.
  *
- * Invariant on entry and exit, per sequence: target KV and draft KV are valid for exactly positions 0 .. n-1; the
- * anchor, the last emitted token, sits at position n and has no KV yet.
+ * Invariant on entry and exit, per sequence: target KV is valid for exactly positions 0 .. n-1, draft KV for the same
+ * positions except pending ones; the anchor, the last emitted token, sits at position n and has no KV yet.
  *
  * Threads: one owner.
  */
@@ -22,10 +22,19 @@ typedef struct df_stepper {
  * order, and only as far as drafts are accepted: see spec/accept.h. */
 typedef df_status (*df_step_pick)(void *ctx, uint32_t row, uint32_t out_row, int32_t *id, df_error *err);
 
+/* Tapped rows of plain steps whose features are not in draft KV yet: nobody reads them before the next draft, and many
+ * rows are injected for the price of one. */
+typedef struct df_pending {
+  float *rows;    /* [DF_TILE_ROWS][n_taps * hidden], owned by whoever made it */
+  uint32_t n;     /* rows held */
+  uint32_t first; /* position of row 0; the others follow */
+} df_pending;
+
 /* One sequence of a step. */
 typedef struct df_step_item {
   df_kv_seq *seq;
-  uint32_t n; /* valid positions */
+  df_pending *pending; /* NULL: every step injects at once */
+  uint32_t n;          /* valid positions */
   int32_t anchor;
   df_step_pick pick;
   void *pick_ctx;
@@ -45,6 +54,9 @@ typedef struct df_step_times {
  * token of each row is found on the device. Slots for n .. n+width-1 must be reserved. */
 df_status df_spec_step(const df_stepper *s, df_step_item *items, uint32_t n_items, uint32_t width, bool need_logits,
                        df_step_times *times, df_error *err) DF_CHECK;
+
+/* Injects what is pending, so that draft KV is valid wherever target KV is. */
+df_status df_spec_flush(const df_stepper *s, const df_kv_seq *seq, df_pending *pending, df_error *err) DF_CHECK;
 
 /* Records the passes of a step of this width (and of plain decoding), so that no step allocates. */
 df_status df_spec_prepare(const df_stepper *s, uint32_t seqs, uint32_t width, bool need_logits, df_error *err) DF_CHECK;

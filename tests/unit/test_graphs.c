@@ -111,7 +111,7 @@ static void test_table__full(void **state) {
   const df_graph_key next = numbered(DF_MAX_GRAPHS, leaves);
   must(df_program_create(1, 1, 1, &more, &err), &err);
   assert_int_equal(df_graphs_add(&g, &next, more, &err), DF_ERR_LIMIT);
-  assert_non_null(strstr(err.msg, "256"));
+  assert_non_null(strstr(err.msg, "1024"));
   assert_int_equal(g.n, DF_MAX_GRAPHS);
   assert_null(df_graphs_find(&g, &next));
   df_program_free(more); /* stays the caller's */
