@@ -83,9 +83,11 @@ static void check_difference(run *r, double got, double want, const char *what, 
              want);
 }
 
-/* first8, last4, norm and, where given, mean of a vector; all bounded by the same share of the norm. */
-static void check_vector(run *r, const float *x, uint32_t n, const json_t *want, const char *what, uint32_t layer) {
-  const double norm = num(want, "norm"), tol = r->tc->b.vector * norm;
+/* first8, last4, norm and, where given, mean of a vector; all bounded by the same share of the norm. shrunk: how much
+ * longer the stream was before the layers that made this vector. */
+static void check_vector(run *r, const float *x, uint32_t n, const json_t *want, double shrunk, const char *what,
+                         uint32_t layer) {
+  const double norm = num(want, "norm"), tol = r->tc->b.vector * norm * shrunk;
   double mean = 0, worst = fabs(probe_norm(x, n) - norm);
   for (uint32_t i = 0; i < n; i++) mean += x[i];
   const json_t *first = json_object_get(want, "first8"), *last = json_object_get(want, "last4");
@@ -104,23 +106,26 @@ static void check_layers(run *r, uint32_t row) {
   const uint32_t n = r->m->cfg.hidden, layers = r->m->cfg.n_layers;
   const json_t *norms = json_object_get(r->prompt, "layer_norms"), *taps = json_object_get(r->prompt, "taps");
   assert_int_equal(json_array_size(norms), layers);
-  double largest = 0; /* a late layer may cancel a huge early activation: rounding is relative to that */
+  /* The bounds for rounded activations were measured on the tapped layers. Behind them a late layer may cancel a huge
+   * early activation (position 0, from 5482 to 779 in Q), and rounding errors stay relative to what was cancelled. */
+  double largest = 0, shrunk = 1;
   for (uint32_t l = 0; l < layers; l++) { /* in order: the first wrong layer is the one to look at */
     const double want = json_number_value(json_array_get(norms, l)), got = probe_norm(probe_tap(&r->probe, row, l), n);
     largest = fmax(largest, want);
-    r->t.layer = fmax(r->t.layer, fabs(got - want) / largest);
-    if (!(fabs(got - want) <= r->tc->b.vector * largest))
+    shrunk = r->tc->exact ? 1 : largest / want;
+    r->t.layer = fmax(r->t.layer, fabs(got - want) / (want * shrunk));
+    if (!(fabs(got - want) <= r->tc->b.vector * want * shrunk))
       fail_msg("%s: layer %u has norm %.6f, expected %.6f", json_string_value(json_object_get(r->prompt, "name")), l,
                got, want);
   }
   for (size_t i = 0; i < json_array_size(taps); i++) {
     const json_t *t = json_array_get(taps, i);
     const uint32_t l = (uint32_t)num(t, "layer");
-    check_vector(r, probe_tap(&r->probe, row, l), n, t, "layer output", l);
+    check_vector(r, probe_tap(&r->probe, row, l), n, t, 1, "layer output", l);
   }
   float *last = df_alloc(n * sizeof *last);
   probe_final_norm(&r->probe, probe_tap(&r->probe, row, layers - 1), last);
-  check_vector(r, last, n, json_object_get(r->prompt, "last_hidden"), "final norm", layers);
+  check_vector(r, last, n, json_object_get(r->prompt, "last_hidden"), shrunk, "final norm", layers);
   df_free(last);
 }
 
