@@ -26,7 +26,8 @@ check: bootstrap
 	@tools/checksrc --quiet
 	@tools/run-tests --build build/release --suite unit,kernels,tools
 
-demo: build
+demo: bootstrap
+	@tools/build release dflash_cli
 	@tools/demo
 
 asan: bootstrap-full
