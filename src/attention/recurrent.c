@@ -41,8 +41,9 @@ df_status df_recurrent_state_init(df_recurrent_state *s, uint32_t n_layers, uint
   t.decay = df_alloc((size_t)n_layers * n_kv * sizeof(float));
   t.beta = df_alloc((size_t)n_layers * n_kv * sizeof(float));
   if (!t.committed || !t.behind || !t.decay || !t.beta) {
+    const size_t bytes = t.committed_bytes + t.behind_bytes; /* releasing clears them */
     df_recurrent_state_release(&t);
-    return DF_OOM(err, "recurrent state", t.committed_bytes + t.behind_bytes);
+    return DF_OOM(err, "recurrent state", bytes);
   }
   for (uint32_t i = 0; i < n_layers * n_kv; i++) {
     t.decay[i] = drawn(seed, 2 * i, 0.90f, 0.995f);
