@@ -78,10 +78,10 @@ typedef enum df_pack {
   DF_PACK_F32,  /* [k][16] float */
   DF_PACK_F16,  /* [k][16] half */
   DF_PACK_BF16, /* [k][16] bfloat16 */
-  DF_PACK_Q8,   /* Q8_0: code + 128 unsigned; per 32 k: 8x64 bytes, f16 scale[16] */
+  DF_PACK_Q8,   /* Q8_0, and Q5_0 expanded: code + 128 unsigned; per 32 k: 8x64 bytes, f16 scale[16] */
   DF_PACK_Q4,   /* Q4_0: per 32 k: 4x64 bytes nibbles, f16 scale[16] */
   DF_PACK_Q4M,  /* Q4_1: as Q4 plus f16 min[16] */
-  DF_PACK_Q8M,  /* Q5_0, Q5_1, Q5_K expanded: unsigned byte codes, f32 scale[16], f32 min[16] per 32 k */
+  DF_PACK_Q8M,  /* Q5_1, Q5_K expanded: unsigned byte codes, f32 scale[16], f32 min[16] per 32 k */
   DF_PACK_Q4K,  /* Q4_K: per 256 k f16 d[16], f16 dmin[16]; per 32 k nibbles, u8 scale[16], u8 min[16] */
   DF_PACK_Q6K,  /* Q6_K: per 256 k f16 d[16]; per 32 k low nibbles, high pairs, i8 scale[2][16] */
   DF_PACK_COUNT
