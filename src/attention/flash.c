@@ -2,25 +2,13 @@
  * it is captured: the op carries the layout. */
 #include "attention/leaf.h"
 
-static df_attn_caps flash_caps(const df_attn *a) {
-  (void)a;
-  return (df_attn_caps){.reads_mask = true,
-                        .mask_layouts = 1u << DF_MASK_NONE | 1u << DF_MASK_QLEN | 1u << DF_MASK_FULL,
-                        .causal = true,
-                        .sliding_window = true,
-                        .graph_safe = true,
-                        .max_rows = UINT32_MAX,
-                        .kv_types = 1u << DF_KV_F16 | 1u << DF_KV_F32,
-                        .page_sizes = DF_PAGE_SIZES};
-}
-
 static df_status flash_emit(df_attn *a, const df_attn_pass *pass, const df_attn_layer *layer, df_error *err) {
   df_op_attn op;
   df_leaf_op((const df_leaf *)a, pass, layer, &op);
   return df_emit_attn(pass->program, DF_OP_ATTN_TILE, &op, err);
 }
 
-static const df_attn_ops k_flash_ops = {.caps = flash_caps,
+static const df_attn_ops k_flash_ops = {.caps = df_leaf_mask_caps,
                                         .graph_init = df_leaf_graph_init,
                                         .plan = df_leaf_plan,
                                         .emit = flash_emit,

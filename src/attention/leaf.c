@@ -26,6 +26,18 @@ df_status df_leaf_create(const df_attn_ops *ops, const char *label, const df_att
   return DF_OK;
 }
 
+df_attn_caps df_leaf_mask_caps(const df_attn *a) {
+  (void)a;
+  return (df_attn_caps){.reads_mask = true,
+                        .mask_layouts = 1u << DF_MASK_NONE | 1u << DF_MASK_QLEN | 1u << DF_MASK_FULL,
+                        .causal = true,
+                        .sliding_window = true,
+                        .graph_safe = true,
+                        .max_rows = UINT32_MAX,
+                        .kv_types = 1u << DF_KV_F16 | 1u << DF_KV_F32,
+                        .page_sizes = DF_PAGE_SIZES};
+}
+
 df_status df_leaf_graph_init(df_attn *a, uint32_t max_seqs, uint32_t max_rows, df_error *err) {
   (void)err;
   df_leaf *l = (df_leaf *)a;

@@ -16,6 +16,8 @@ typedef struct df_leaf {
 /* Checks the shape and allocates a leaf with the given ops. */
 df_status df_leaf_create(const df_attn_ops *ops, const char *label, const df_attn_shape *shape, df_attn **out,
                          df_error *err) DF_CHECK;
+/* Capabilities of the leaves that read any mask and take any number of rows. */
+df_attn_caps df_leaf_mask_caps(const df_attn *a);
 /* The ops that are the same for every leaf. */
 df_status df_leaf_graph_init(df_attn *a, uint32_t max_seqs, uint32_t max_rows, df_error *err) DF_CHECK;
 df_status df_leaf_plan(df_attn *a, const df_batch *batch, df_mode mode, df_attn_phase phase, df_error *err) DF_CHECK;
