@@ -9,7 +9,7 @@
 #include "base/size.h"
 #include "engine/engine.h"
 
-enum { N_PROMPTS = 8, MAX_TOKENS = 64, CHECK_CTX = 256, QUICK_TOKENS = 24, FULL_TOKENS = 8 };
+enum { N_PROMPTS = 8, MAX_TOKENS = 64, CHECK_CTX = 256, QUICK_TOKENS = 24, FULL_TOKENS = 5 };
 
 /* Different lengths, so that pages, chunks and batches never line up. */
 static const char *const k_prompts[N_PROMPTS] = {

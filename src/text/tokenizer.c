@@ -138,8 +138,7 @@ static df_status add_merge(df_tokenizer *t, uint32_t i, df_slice m, df_buf *join
     return bad_merge(err, i, m, "names a token that is not in the vocabulary");
   if (!df_map_get(&t->by_text, joined->data, joined->len, &made))
     return bad_merge(err, i, m, "makes a token that is not in the vocabulary");
-  if (df_token_type_is_special(t->types[left]) || df_token_type_is_special(t->types[right]) ||
-      df_token_type_is_special(t->types[made]))
+  if (!df_token_is_mergeable(t, left) || !df_token_is_mergeable(t, right) || !df_token_is_mergeable(t, made))
     return DF_OK;
   df_bpe_add(&t->bpe, (int32_t)left, (int32_t)right, i, (int32_t)made);
   return DF_OK;
@@ -151,7 +150,7 @@ static df_status fill_bpe(df_tokenizer *t, const df_vocab_spec *spec, df_error *
     char c[2];
     uint32_t id;
     size_t n = df_bytelevel_put((uint8_t)b, c);
-    if (df_map_get(&t->by_text, c, n, &id) && !df_token_type_is_special(t->types[id])) t->bpe.byte_id[b] = (int32_t)id;
+    if (df_map_get(&t->by_text, c, n, &id) && df_token_is_mergeable(t, id)) t->bpe.byte_id[b] = (int32_t)id;
   }
   df_buf joined;
   df_buf_init(&joined, 0);

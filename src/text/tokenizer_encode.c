@@ -17,7 +17,7 @@ static df_status encode_whole(encoder *e, const char *piece, size_t n, bool *don
   DF_TRY(df_buf_reserve(&e->text, 2 * n, err));
   for (size_t i = 0; i < n; i++) e->text.len += df_bytelevel_put((uint8_t)piece[i], e->text.data + e->text.len);
   uint32_t id;
-  *done = df_map_get(&e->t->by_text, e->text.data, e->text.len, &id) && !df_token_type_is_special(e->t->types[id]);
+  *done = df_map_get(&e->t->by_text, e->text.data, e->text.len, &id) && df_token_is_mergeable(e->t, id);
   return *done ? df_ids_push(e->out, (int32_t)id, err) : DF_OK;
 }
 

@@ -209,6 +209,21 @@ static void test_tokenizer_encode__no_control_token_by_merging(void **state) {
   df_tokenizer_free(t);
 }
 
+/* A user-defined token stands for its text as it is, a byte token for one byte: neither may come out of other bytes. */
+static void test_tokenizer_encode__no_added_token_for_other_bytes(void **state) {
+  (void)state;
+  tiny_init(&g_vocab, true);
+  (void)tiny_token(&g_vocab, "\xC4\xA0hey", DF_TOKEN_USER); /* the text "Ġhey", not " hey" */
+  (void)tiny_token(&g_vocab, "<0x0A>", DF_TOKEN_BYTE);
+  int32_t tag = tiny_token(&g_vocab, "<t>", DF_TOKEN_USER); /* the same either way */
+  g_vocab.spec.ignore_merges = true;
+  df_tokenizer *t = tiny_create(&g_vocab);
+  EXPECT(t, "a hey", 0, 'a', ' ', 'h', 'e', 'y');
+  EXPECT(t, "<0x0A>", 0, '<', '0', 'x', '0', 'A', '>');
+  EXPECT(t, "<t>", 0, tag);
+  df_tokenizer_free(t);
+}
+
 /* The definition again, on texts instead of ids and without any cleverness. */
 static size_t slow_bpe(const tiny_vocab *v, const char *text, size_t n, int32_t *out) {
   size_t at[512], m = n; /* symbol i is text[at[i] .. at[i + 1]) */
@@ -523,6 +538,7 @@ int main(void) {
       cmocka_unit_test(test_tokenizer_encode__bos_and_appending),
       cmocka_unit_test(test_tokenizer_encode__ignore_merges),
       cmocka_unit_test(test_tokenizer_encode__no_control_token_by_merging),
+      cmocka_unit_test(test_tokenizer_encode__no_added_token_for_other_bytes),
       cmocka_unit_test(test_tokenizer_encode__equals_slow_bpe),
       cmocka_unit_test(test_tokenizer_encode__million_letters),
       cmocka_unit_test(test_tokenizer_create__refuses),
