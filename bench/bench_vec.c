@@ -86,13 +86,12 @@ static void call_attn(const df_kernels *k, arena *a, uint32_t n, uint32_t e) {
     part[i] = a->part + (size_t)i * (16 + e);
     vis[i] = ~(uint64_t)0;
   }
-  df_attn_chunk c = {kp, vp, q, vis, part, 0.1f, n, e};
+  df_attn_chunk c = {kp, vp, q, vis, part, 0.1f, n, e, NULL, NULL};
   k->attn_chunk[DF_KV_F16](&c);
 }
 
 static void call_merge(const df_kernels *k, arena *a, uint32_t n, uint32_t e) {
-  (void)n;
-  k->attn_merge(a->part, a->part + 16 + e, e);
+  k->attn_merge(a->part, a->part + (size_t)n * (16 + e), 16 + e, n, e);
 }
 static void call_store(const df_kernels *k, arena *a, uint32_t n, uint32_t e) {
   k->kv_store(DF_KV_F16, a->x, a->x + e, e, a->kv, a->kv + (size_t)16 * e, n % 16);
@@ -148,8 +147,10 @@ static void bench_tier(const df_kernels *k, arena *a) {
       snprintf(name, sizeof name, "attn_chunk f16 n_q %u e %u", n, e);
       report(name, time_call(call_attn, k, a, n, e), 2.0 * 64 * e * 2, 4.0 * 64 * e * n);
     }
-    snprintf(name, sizeof name, "attn_merge e %u", widths[w]);
-    report(name, time_call(call_merge, k, a, 0, widths[w]), 12.0 * widths[w], 0);
+    for (uint32_t n = 3; n <= 48; n *= 4) {
+      snprintf(name, sizeof name, "attn_merge n_q %u e %u", n, widths[w]);
+      report(name, time_call(call_merge, k, a, n, widths[w]), 12.0 * widths[w] * n, 0);
+    }
     snprintf(name, sizeof name, "kv_store f16 e %u", widths[w]);
     report(name, time_call(call_store, k, a, 3, widths[w]), 12.0 * widths[w], 0);
   }

@@ -125,6 +125,9 @@ typedef struct df_attn_chunk {
   float *const *part;         /* [n_q] result: [0] = max, [1] = sum, [16 .. 16+e) = accumulator; 64-aligned */
   float scale;                /* multiplies q.k */
   uint32_t n_q, e;
+  /* [4] pages of the chunk that comes next: asked for while this one is worked on, line by line, since they lie where
+   * the hardware does not foresee them. Hints only; both NULL = none. */
+  const void *const *k_ahead, *const *v_ahead;
 } df_attn_chunk;
 
 /* ---- the table ---------------------------------------------------------------------------------------- */
@@ -177,10 +180,11 @@ typedef struct df_kernels {
    * enter m but make the sum NaN. A query with visible == 0 gets m = -inf, sum = 0, acc = 0. Index by df_kv_type. */
   void (*attn_chunk[2])(const df_attn_chunk *c);
 
-  /* Online-softmax merge of a later part into an earlier one, both laid out as df_attn_chunk.part:
-   * m = max(ma, mb); fa = exp(ma-m), fb = exp(mb-m) (0 when that max is -inf); sum = fma(sa, fa, sb*fb);
-   * acc[j] = fma(acc_a[j], fa, acc_b[j]*fb). Equal-op for any caller: flash merges at once, splitkv later. */
-  void (*attn_merge)(float *into, const float *part, uint32_t e);
+  /* Online-softmax merge of n later parts into n earlier ones, all laid out as df_attn_chunk.part, `stride` floats from
+   * one to the next: m = max(ma, mb); fa = exp(ma-m), fb = exp(mb-m) (0 when that max is -inf);
+   * sum = fma(sa, fa, sb*fb); acc[j] = fma(acc_a[j], fa, acc_b[j]*fb). Equal-op for any caller: flash merges at once,
+   * splitkv later. */
+  void (*attn_merge)(float *into, const float *part, size_t stride, uint32_t n, uint32_t e);
 
   /* out[j] = acc[j] / sum (0 when sum is 0). */
   void (*attn_finish)(const float *part, uint32_t e, float *out);

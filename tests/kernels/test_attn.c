@@ -145,7 +145,7 @@ static void scene_close(scene *s) {
 
 /* Queries [i0, i0 + n) of the scene. */
 static void scene_run(scene *s, const df_kernels *k, uint32_t i0, uint32_t n) {
-  df_attn_chunk c = {s->kp, s->vp, s->qp + i0, s->vis + i0, s->pp + i0, s->scale, n, s->e};
+  df_attn_chunk c = {s->kp, s->vp, s->qp + i0, s->vis + i0, s->pp + i0, s->scale, n, s->e, NULL, NULL};
   for (uint32_t i = i0; i < i0 + n; i++) memset(s->pp[i], 0x5c, (16 + s->e) * 4);
   k->attn_chunk[s->type](&c);
 }
@@ -237,7 +237,7 @@ static void test_attn_chunk__documented_order(void **state) {
     const float *qq[1] = {q};
     float *pp[1] = {part};
     uint64_t vis = 1;
-    df_attn_chunk c = {kk, vv, qq, &vis, pp, 1.0f, 1, 16};
+    df_attn_chunk c = {kk, vv, qq, &vis, pp, 1.0f, 1, 16, NULL, NULL};
     k->attn_chunk[DF_KV_F32](&c);
     assert_true(part[0] == 16777216.0f);
     vis = 2;
@@ -419,7 +419,7 @@ static void test_attn_merge__tiers_agree(void **state) {
     random_part(&r, f, e, a);
     random_part(&r, rep & 64 ? f : CK_UNIFORM, e, b);
     memcpy(want, a, sizeof want);
-    ref->attn_merge(want, b, e);
+    ref->attn_merge(want, b, 0, 1, e);
     if (f == CK_UNIFORM) check_merge_meaning(a, b, want, e);
     ck_buf part = ck_alloc((16 + e) * 4, 64, CK_END);
     memcpy(part.data, b, part.bytes);
@@ -427,12 +427,34 @@ static void test_attn_merge__tiers_agree(void **state) {
     for (unsigned t = 0; t < n_tiers; t++) {
       ck_buf into = ck_alloc((16 + e) * 4, 64, t & 1 ? CK_START : CK_END);
       memcpy(into.data, a, into.bytes);
-      tier[t]->attn_merge(into.data, part.data, e);
+      tier[t]->attn_merge(into.data, part.data, 0, 1, e);
       ck_same_f32(want, into.data, 16 + e, "merge %s e %u tier %u", ck_fill_name(f), e, t);
       ck_free(&into);
     }
     ck_free(&part);
   }
+}
+
+/* However many share a call, every merge has the bits of the reference's one by one, empty and broken parts included. */
+static void test_attn_merge__every_count(void **state) {
+  (void)state;
+  enum { N = 37, E = 48, STRIDE = 16 + E + 8 };
+  static float a[N * STRIDE], b[N * STRIDE], want[N * STRIDE], got[N * STRIDE];
+  ck_rng rng = {77};
+  for (uint32_t i = 0; i < N * STRIDE; i++) a[i] = ck_unit(&rng), b[i] = ck_unit(&rng);
+  for (uint32_t i = 0; i < N; i++) {
+    a[i * STRIDE] = i % 5 == 3 ? -INFINITY : 20 * ck_unit(&rng);
+    b[i * STRIDE] = i % 7 >= 5 ? -INFINITY : 20 * ck_unit(&rng);
+    if (i == 11) b[i * STRIDE + 1] = NAN;
+  }
+  for (unsigned t = 0; t < n_tiers; t++)
+    for (uint32_t n = 0; n <= N; n++) {
+      memcpy(want, a, sizeof a);
+      memcpy(got, a, sizeof a);
+      for (uint32_t i = 0; i < n; i++) ref->attn_merge(want + i * STRIDE, b + i * STRIDE, 0, 1, E);
+      tier[t]->attn_merge(got, b, STRIDE, n, E);
+      assert_memory_equal(want, got, sizeof want);
+    }
 }
 
 static void test_attn_merge__empty_part_changes_nothing(void **state) {
@@ -443,15 +465,15 @@ static void test_attn_merge__empty_part_changes_nothing(void **state) {
     float x[48], a[48], none[48] = {-INFINITY};
     ck_fill_f32(&r, CK_UNIFORM, x, 48);
     memcpy(a, x, sizeof a);
-    k->attn_merge(a, none, 32);
+    k->attn_merge(a, none, 0, 1, 32);
     ck_same_f32(x, a, 48, "nothing into something, tier %u", t);
     float b[48];
     memcpy(b, none, sizeof b);
-    k->attn_merge(b, x, 32);
+    k->attn_merge(b, x, 0, 1, 32);
     assert_true(b[0] == x[0] && b[1] == x[1]);
     ck_same_f32(x + 16, b + 16, 32, "something into nothing, tier %u", t);
     float c[48] = {-INFINITY};
-    k->attn_merge(c, none, 32);
+    k->attn_merge(c, none, 0, 1, 32);
     ck_same_f32(none, c, 48, "nothing into nothing, tier %u", t);
   }
 }
@@ -495,9 +517,9 @@ static void test_attn__long_context(void **state) {
       if (i == 0)
         memcpy(flash, s[i].pp[0], sizeof flash);
       else
-        k->attn_merge(flash, s[i].pp[0], 64);
+        k->attn_merge(flash, s[i].pp[0], 0, 1, 64);
     }
-    for (int i = 1; i < 3; i++) k->attn_merge(s[0].pp[0], s[i].pp[0], 64);
+    for (int i = 1; i < 3; i++) k->attn_merge(s[0].pp[0], s[i].pp[0], 0, 1, 64);
     ck_same_f32(flash, s[0].pp[0], 80, "flash against split, tier %u", t);
     k->attn_finish(flash, 64, out);
     double sum = 0, want[64] = {0}, g;
@@ -527,6 +549,7 @@ int main(void) {
       cmocka_unit_test(test_attn_chunk__mask_equals_shorter_chunk),
       cmocka_unit_test(test_attn_chunk__defect_stays_with_its_query),
       cmocka_unit_test(test_attn_merge__tiers_agree),
+      cmocka_unit_test(test_attn_merge__every_count),
       cmocka_unit_test(test_attn_merge__empty_part_changes_nothing),
       cmocka_unit_test(test_attn_finish__divides),
       cmocka_unit_test(test_attn__long_context),

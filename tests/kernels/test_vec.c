@@ -110,7 +110,7 @@ static void test_df_exp__vector_bits(void **state) {
   for (unsigned t = 0; t < n_tiers; t++) {
     for (uint32_t b = 0x80000000u; b < 0x80000000u + 0x43000000u; b += 4099) {
       float x = float_of(b), a[32] = {0.0f, 0.0f}, p[32] = {x, 1.0f};
-      tier[t]->attn_merge(a, p, 16);
+      tier[t]->attn_merge(a, p, 0, 1, 16);
       if (bits_of(a[1]) != bits_of(df_exp(x))) fail_msg("tier %u: exp(%a) = %a", t, (double)x, (double)a[1]);
     }
   }

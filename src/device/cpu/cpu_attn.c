@@ -84,20 +84,6 @@ static void locate_blocks(const df_op_attn *a, const attn_tile *t, uint32_t chun
   }
 }
 
-/* Asks for the blocks of a chunk that is next: its pages lie anywhere, so the hardware cannot foresee them. */
-static void fetch_ahead(const df_op_attn *a, const attn_tile *t, uint32_t chunk) {
-  const void *k[4], *v[4];
-  const uint32_t len = a->batch->kv_len[t->b];
-  if (a->kv.token_major) return;
-  locate_blocks(a, t, chunk, k, v);
-  for (uint32_t i = 0; i < 4 && chunk * DF_KV_CHUNK + i * DF_KV_PAGE < len; i++) {
-    for (size_t at = 0; at < a->kv.head_bytes; at += 64) {
-      __builtin_prefetch((const char *)k[i] + at, 0, 2);
-      __builtin_prefetch((const char *)v[i] + at, 0, 2);
-    }
-  }
-}
-
 /* Page size 1: the chunk's slots lie anywhere, so they are gathered into blocks of the shape the kernel reads. */
 static void gather_blocks(const df_op_attn *a, const attn_tile *t, uint32_t chunk, uint8_t *mem, const void **k,
                           const void **v) {
@@ -116,10 +102,11 @@ static void gather_blocks(const df_op_attn *a, const attn_tile *t, uint32_t chun
   }
 }
 
-/* Attends all queries of the tile to one chunk; part i goes to parts + i * stride. */
-static void run_kv_chunk(const df_cpu_ctx *ctx, const df_op_attn *a, const attn_tile *t, uint32_t chunk, float *parts,
-                         size_t stride, uint32_t worker) {
-  const void *k_pages[4], *v_pages[4];
+/* Attends all queries of the tile to one chunk; part i goes to parts + i * stride. ahead: another chunk follows, whose
+ * blocks are asked for meanwhile: pages lie anywhere, so the hardware cannot foresee them. */
+static void run_kv_chunk(const df_cpu_ctx *ctx, const df_op_attn *a, const attn_tile *t, uint32_t chunk, bool ahead,
+                         float *parts, size_t stride, uint32_t worker) {
+  const void *k_pages[4], *v_pages[4], *k_next[4], *v_next[4];
   if (a->kv.token_major)
     gather_blocks(a, t, chunk, ctx->scratch[worker].blocks, k_pages, v_pages);
   else
@@ -136,7 +123,19 @@ static void run_kv_chunk(const df_cpu_ctx *ctx, const df_op_attn *a, const attn_
       visible[n] = bits;
     }
   }
-  const df_attn_chunk c = {k_pages, v_pages, q, visible, part, a->scale, n, a->head_dim};
+  df_attn_chunk c = {.k_pages = k_pages,
+                     .v_pages = v_pages,
+                     .q = q,
+                     .visible = visible,
+                     .part = part,
+                     .scale = a->scale,
+                     .n_q = n,
+                     .e = a->head_dim};
+  if (ahead && !a->kv.token_major) {
+    locate_blocks(a, t, chunk + 1, k_next, v_next);
+    c.k_ahead = k_next;
+    c.v_ahead = v_next;
+  }
   ctx->k->attn_chunk[a->kv.type](&c);
 }
 
@@ -167,12 +166,10 @@ void df_run_attn_tile(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, u
   const size_t stride = DF_ATTN_PART + a->head_dim;
   float *into = ctx->scratch[worker].parts;
   float *next = into + DF_ATTN_MAX_QUERIES * stride;
-  if (t.c0 + 1 < t.c1) fetch_ahead(a, &t, t.c0 + 1);
-  run_kv_chunk(ctx, a, &t, t.c0, into, stride, worker);
+  run_kv_chunk(ctx, a, &t, t.c0, t.c0 + 1 < t.c1, into, stride, worker);
   for (uint32_t c = t.c0 + 1; c < t.c1; c++) {
-    if (c + 1 < t.c1) fetch_ahead(a, &t, c + 1);
-    run_kv_chunk(ctx, a, &t, c, next, stride, worker);
-    for (uint32_t i = 0; i < t.n_q; i++) ctx->k->attn_merge(into + i * stride, next + i * stride, a->head_dim);
+    run_kv_chunk(ctx, a, &t, c, c + 1 < t.c1, next, stride, worker);
+    ctx->k->attn_merge(into, next, stride, t.n_q, a->head_dim);
   }
   finish_tile(ctx, a, &t, into, stride);
 }
@@ -191,10 +188,8 @@ void df_run_attn_split(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, 
   const size_t stride = DF_ATTN_PART + a->head_dim;
   const uint32_t share = chunk % a->n_split, n = t.c1 - t.c0;
   const uint32_t first = t.c0 + n * share / a->n_split, last = t.c0 + n * (share + 1) / a->n_split;
-  for (uint32_t c = first; c < last; c++) {
-    if (c + 1 < last) fetch_ahead(a, &t, c + 1);
-    run_kv_chunk(ctx, a, &t, c, split_parts(a, &t, c, stride), stride, worker);
-  }
+  for (uint32_t c = first; c < last; c++)
+    run_kv_chunk(ctx, a, &t, c, c + 1 < last, split_parts(a, &t, c, stride), stride, worker);
 }
 
 void df_run_attn_merge(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
@@ -209,10 +204,8 @@ void df_run_attn_merge(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, 
   t.r1 = base + rows * (share + 1) / a->n_split;
   const uint32_t q0 = (t.r0 - base) * t.group, q1 = (t.r1 - base) * t.group;
   float *into = split_parts(a, &t, t.c0, stride);
-  for (uint32_t c = t.c0 + 1; c < t.c1; c++) {
-    const float *part = split_parts(a, &t, c, stride);
-    for (uint32_t i = q0; i < q1; i++) ctx->k->attn_merge(into + i * stride, part + i * stride, a->head_dim);
-  }
+  for (uint32_t c = t.c0 + 1; c < t.c1; c++)
+    ctx->k->attn_merge(into + q0 * stride, split_parts(a, &t, c, stride) + q0 * stride, stride, q1 - q0, a->head_dim);
   finish_tile(ctx, a, &t, into + q0 * stride, stride);
 }
 
@@ -245,9 +238,16 @@ static void naive_head(const df_cpu_ctx *ctx, const df_op_attn *a, uint32_t b, u
       locate_blocks(a, &t, c, k, v);
     const uint64_t bits = naive_bits(a, b, r, c);
     float *part = c ? next : into;
-    const df_attn_chunk chunk = {k, v, &q, &bits, &part, a->scale, 1, a->head_dim};
+    const df_attn_chunk chunk = {.k_pages = k,
+                                 .v_pages = v,
+                                 .q = &q,
+                                 .visible = &bits,
+                                 .part = &part,
+                                 .scale = a->scale,
+                                 .n_q = 1,
+                                 .e = a->head_dim};
     ctx->k->attn_chunk[a->kv.type](&chunk);
-    if (c) ctx->k->attn_merge(into, next, a->head_dim);
+    if (c) ctx->k->attn_merge(into, next, 0, 1, a->head_dim);
   }
 }
 

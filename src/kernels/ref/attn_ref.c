@@ -74,13 +74,17 @@ static void attn_chunk_f32(const df_attn_chunk *c) {
   for (uint32_t i = 0; i < c->n_q; i++) attend(c, DF_KV_F32, i);
 }
 
-static void attn_merge(float *into, const float *part, uint32_t e) {
+static void merge_one(float *into, const float *part, uint32_t e) {
   float ma = into[0], mb = part[0], m = max2(ma, mb);
   float fa = ma == -INFINITY ? 0.0f : df_exp(ma - m);
   float fb = mb == -INFINITY ? 0.0f : df_exp(mb - m);
   into[0] = m;
   into[1] = fmaf(into[1], fa, part[1] * fb);
   for (uint32_t j = 0; j < e; j++) into[16 + j] = fmaf(into[16 + j], fa, part[16 + j] * fb);
+}
+
+static void attn_merge(float *into, const float *part, size_t stride, uint32_t n, uint32_t e) {
+  for (uint32_t i = 0; i < n; i++) merge_one(into + i * stride, part + i * stride, e);
 }
 
 static void attn_finish(const float *part, uint32_t e, float *out) {

@@ -33,10 +33,14 @@ typedef struct attn_row {
   float at[DF_KV_CHUNK] __attribute__((aligned(64)));
 } attn_row;
 
-/* Where the tiles read, from the first component (column) of the slice at hand. */
+/* Where the tiles read, from the first component (column) of the slice at hand, and what they ask for meanwhile: the
+ * same place in the half pages of the chunk that comes next. Requests spread over the arithmetic wait for nothing; in a
+ * burst they fill the processor's queue of outstanding lines and stop it. */
 typedef struct attn_src {
-  const void *page[ATTN_PAGES]; /* K: [d][16]; V: 16 rows */
-  size_t row;                   /* elements from one V row to the next */
+  const void *page[ATTN_PAGES];  /* K: [d][16]; V: 16 rows */
+  size_t row;                    /* elements from one V row to the next */
+  const char *ahead[ATTN_PAGES]; /* NULL = nothing to ask for */
+  size_t row_ahead;              /* bytes from one V row of those to the next */
 } attn_src;
 
 /* A few queries of the chunk. */
@@ -57,6 +61,12 @@ DF_INLINE v16 load_kv(df_kv_type type, const void *base, size_t at) {
   return type == DF_KV_F32 ? v16_load((const float *)base + at) : v16_load_f16((const uint16_t *)base + at);
 }
 
+DF_INLINE void ask_ahead(const attn_src *src, size_t at) {
+  for (int p = 0; p < ATTN_PAGES; p++) {
+    if (src->ahead[p]) __builtin_prefetch(src->ahead[p] + at, 0, 2);
+  }
+}
+
 /* nq queries by np pages over components [d0, d0 + nd): np * nq chains, going on from s when d0 > 0. */
 DF_INLINE void score_tile(df_kv_type type, const attn_src *k, const attn_few *f, const int nq, const int np,
                           const uint32_t *page, size_t d0, size_t nd) {
@@ -70,6 +80,7 @@ DF_INLINE void score_tile(df_kv_type type, const attn_src *k, const attn_few *f,
   }
   for (size_t d = 0; d < nd; d++) {
     v16 x[ATTN_PAGES];
+    if (d % 2 == 0) ask_ahead(k, d * DF_KV_PAGE * 2); /* a line holds two components of 16 positions */
     for (int p = 0; p < np; p++) x[p] = load_kv(type, kp[p], d * DF_KV_PAGE);
     for (int i = 0; i < nq; i++) {
       v16 b = v16_set1(q[i][d]);
@@ -121,6 +132,10 @@ DF_INLINE void value_tile(df_kv_type type, const int nq, const int nv, const att
   for (; bits; bits &= bits - 1) {
     size_t pos = (size_t)__builtin_ctzll(bits);
     v16 x[8];
+    const char *ahead = v->ahead[pos / DF_KV_PAGE];
+    for (int c = 0; c < nv && ahead; c += 2) { /* a line holds 32 columns */
+      __builtin_prefetch(ahead + pos % DF_KV_PAGE * v->row_ahead + (jv + (size_t)c * 16) * 2, 0, 2);
+    }
     for (int c = 0; c < nv; c++) {
       x[c] = load_kv(type, v->page[pos / DF_KV_PAGE], pos % DF_KV_PAGE * v->row + jv + (size_t)c * 16);
     }
@@ -137,9 +152,13 @@ DF_INLINE void value_tile(df_kv_type type, const int nq, const int nv, const att
 /* nj columns from j0 on. */
 DF_INLINE void value_run(df_kv_type type, const int nq, const attn_src *v, const attn_few *f, size_t j0, size_t nj,
                          uint64_t bits) {
-  const size_t wide = V16_ATTN_COLS(nq) * 16;
+  const size_t wide = V16_ATTN_COLS(nq) * 16, half = wide / 2;
   size_t j = 0;
   for (; j + wide <= nj; j += wide) value_tile(type, nq, V16_ATTN_COLS(nq), v, f, j0 + j, j, bits);
+  if (nq == 1 && half > 16 && j + half <= nj) {
+    value_tile(type, nq, V16_ATTN_COLS(nq) / 2, v, f, j0 + j, j, bits);
+    j += half;
+  }
   for (; j < nj; j += 16) value_tile(type, nq, 1, v, f, j0 + j, j, bits);
 }
 
@@ -200,9 +219,11 @@ static void value_rows(df_kv_type type, uint32_t nq, const attn_src *v, const at
 static void attend_tile(const df_attn_chunk *c, df_kv_type type, uint32_t iq, uint32_t nq) {
   attn_row s[ATTN_TILE];
   attn_few f = {c->q + iq, c->visible + iq, c->part + iq, s};
-  attn_src k = {.row = 0}, v = {.row = c->e};
+  attn_src k = {.row = 0}, v = {.row = c->e, .row_ahead = (size_t)c->e * 2};
   memcpy(k.page, c->k_pages, sizeof k.page);
   memcpy(v.page, c->v_pages, sizeof v.page);
+  if (iq == 0 && c->k_ahead) memcpy(k.ahead, c->k_ahead, sizeof k.ahead);
+  if (iq == 0 && c->v_ahead) memcpy(v.ahead, c->v_ahead, sizeof v.ahead);
   score_fns[type][nq - 1](&k, &f, 0, c->e);
   for (uint32_t i = 0; i < nq; i++) softmax_row(f.visible[i], c->scale, c->e, s[i].at, f.part[i]);
   value_rows(type, nq, &v, &f, 0, c->e);
@@ -240,18 +261,25 @@ static void convert_v(const df_attn_chunk *c, uint64_t any, size_t j0, size_t n,
   }
 }
 
+/* Tile t of a band asks for page t of the next chunk, so that the requests are spread over the band. */
+DF_INLINE void ask_one_page(attn_src *src, const void *const *ahead, uint32_t t, size_t at) {
+  for (uint32_t p = 0; p < ATTN_PAGES; p++) src->ahead[p] = ahead && p == t ? (const char *)ahead[p] + at : NULL;
+}
+
 /* Up to 36 queries over half pages, converted slice by slice. */
 static void attend_band(const df_attn_chunk *c, uint32_t iq, uint32_t n) {
   float x[DF_KV_CHUNK * ATTN_SLICE] __attribute__((aligned(64)));
   attn_row s[ATTN_BAND];
-  attn_src src = {.row = ATTN_SLICE};
+  attn_src src = {.row = ATTN_SLICE, .row_ahead = (size_t)c->e * 2};
+  const void *const *k_ahead = iq == 0 ? c->k_ahead : NULL, *const *v_ahead = iq == 0 ? c->v_ahead : NULL;
   uint64_t any = seen_by(c->visible + iq, n);
   for (size_t p = 0; p < ATTN_PAGES; p++) src.page[p] = x + p * DF_KV_PAGE * ATTN_SLICE;
   for (size_t d = 0; d < c->e; d += ATTN_SLICE) {
     size_t nd = c->e - d < ATTN_SLICE ? c->e - d : ATTN_SLICE;
     convert_k(c, any, d, nd, x);
-    for (uint32_t i = 0, t; i < n; i += t) {
+    for (uint32_t i = 0, t, nth = 0; i < n; i += t, nth++) {
       t = tile_size(n - i);
+      ask_one_page(&src, k_ahead, nth, d * DF_KV_PAGE * 2);
       attn_few f = {c->q + iq + i, c->visible + iq + i, c->part + iq + i, s + i};
       score_fns[DF_KV_F32][t - 1](&src, &f, d, nd);
     }
@@ -260,8 +288,9 @@ static void attend_band(const df_attn_chunk *c, uint32_t iq, uint32_t n) {
   for (size_t j = 0; j < c->e; j += ATTN_SLICE) {
     size_t nj = c->e - j < ATTN_SLICE ? c->e - j : ATTN_SLICE;
     convert_v(c, any, j, nj, x);
-    for (uint32_t i = 0, t; i < n; i += t) {
+    for (uint32_t i = 0, t, nth = 0; i < n; i += t, nth++) {
       t = tile_size(n - i);
+      ask_one_page(&src, v_ahead, nth, j * 2);
       attn_few f = {c->q + iq + i, c->visible + iq + i, c->part + iq + i, s + i};
       value_rows(DF_KV_F32, t, &src, &f, j, nj);
     }
@@ -278,18 +307,35 @@ static void attn_chunk_f16(const df_attn_chunk *c) {
 
 static void attn_chunk_f32(const df_attn_chunk *c) { attend(c, DF_KV_F32); }
 
-static void attn_merge(float *into, const float *part, uint32_t e) {
-  float ma = into[0], mb = part[0], m = ma > mb ? ma : mb;
-  float in[16] = {ma - m, mb - m};
-  v16_store(in, v16_exp(v16_load(in)));
-  float fa = ma == -INFINITY ? 0.0f : in[0], fb = mb == -INFINITY ? 0.0f : in[1];
-  v16 va = v16_set1(fa), vb = v16_set1(fb);
-  float sum[16] = {into[1]}, other[16] = {part[1]};
-  v16_store(sum, v16_fma(v16_load(sum), va, v16_mul(v16_load(other), vb)));
-  into[0] = m;
-  into[1] = sum[0];
-  for (uint32_t j = 16; j < 16 + e; j += 16) {
-    v16_store(into + j, v16_fma(v16_load(into + j), va, v16_mul(v16_load(part + j), vb)));
+/* Up to 16 merges: one lane each for maxima, factors and sums. */
+static void merge_lanes(float *into, const float *part, size_t stride, uint32_t n, uint32_t e) {
+  float ma[16], mb[16], sa[16], sb[16], fa[16], fb[16];
+  for (uint32_t i = 0; i < 16; i++) { /* spare lanes repeat the last merge */
+    const size_t at = (i < n ? i : n - 1) * stride;
+    ma[i] = into[at], sa[i] = into[at + 1];
+    mb[i] = part[at], sb[i] = part[at + 1];
+  }
+  const v16 a = v16_load(ma), b = v16_load(mb), m = v16_max(a, b), none = v16_set1(-INFINITY);
+  const v16 va = v16_select(v16_eq_mask(a, none), v16_zero(), v16_exp(v16_sub(a, m)));
+  const v16 vb = v16_select(v16_eq_mask(b, none), v16_zero(), v16_exp(v16_sub(b, m)));
+  v16_store(ma, m);
+  v16_store(sa, v16_fma(v16_load(sa), va, v16_mul(v16_load(sb), vb)));
+  v16_store(fa, va);
+  v16_store(fb, vb);
+  for (uint32_t i = 0; i < n; i++) {
+    float *to = into + i * stride;
+    const float *from = part + i * stride;
+    const v16 x = v16_set1(fa[i]), y = v16_set1(fb[i]);
+    to[0] = ma[i], to[1] = sa[i];
+    for (uint32_t j = 16; j < 16 + e; j += 16) {
+      v16_store(to + j, v16_fma(v16_load(to + j), x, v16_mul(v16_load(from + j), y)));
+    }
+  }
+}
+
+static void attn_merge(float *into, const float *part, size_t stride, uint32_t n, uint32_t e) {
+  for (uint32_t i = 0; i < n; i += 16) {
+    merge_lanes(into + i * stride, part + i * stride, stride, n - i < 16 ? n - i : 16, e);
   }
 }
 
