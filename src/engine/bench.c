@@ -22,7 +22,7 @@ static df_status feed(df_bench *b, uint32_t first, uint32_t n, df_error *err) {
   for (uint32_t at = 0; at < n; at += DF_MIN(step, 512u)) {
     const uint32_t m = DF_MIN(n - at, DF_MIN(step, 512u));
     for (uint32_t i = 0; i < m; i++) ids[i] = made_up_token(b, first + at + i);
-    df_prefill_item it = {&b->seq, ids, m, first + at, at + m == n, 0};
+    df_prefill_item it = {.seq = &b->seq, .ids = ids, .n = m, .first = first + at, .last = at + m == n};
     DF_TRY(df_spec_prefill(&b->e.step, &it, 1, err));
   }
   return DF_OK;

@@ -83,10 +83,7 @@ static df_status run_batch(const checker *k, df_engine *e, uint32_t n, const uin
     for (uint32_t i = 0; i < n; i++) busy |= q[i].state != DF_REQ_DONE;
   }
   for (uint32_t i = 0; i < made; i++) {
-    if (s == DF_OK)
-      s = q[i].failed == DF_OK
-              ? DF_OK
-              : DF_FAIL(err, q[i].failed, "a request of the check failed (%s)", df_status_name(q[i].failed));
+    if (s == DF_OK) s = df_request_status(&q[i], err);
     if (s == DF_OK) take_answer(&q[i], &out[i]);
     seq[i] = q[i].seq;
     df_request_release(&q[i]);
@@ -127,6 +124,7 @@ static df_status margin_of(checker *k, uint32_t r, uint32_t at, int32_t expected
   if (s == DF_OK) {
     df_request *one = &q;
     while (s == DF_OK && q.state != DF_REQ_DONE) s = df_engine_step(&e, &one, 1, err);
+    if (s == DF_OK) s = df_request_status(&q, err);
     if (s == DF_OK) *margin = e.target.ws.logits[expected] - e.target.ws.logits[got];
     df_kv_seq_release(&q.seq, &e.pages);
     df_request_release(&q);
@@ -325,6 +323,7 @@ static df_status plain_answers(checker *k, df_error *err) {
     if (s != DF_OK) break;
     df_request *one = &q;
     while (s == DF_OK && q.state != DF_REQ_DONE) s = df_engine_step(&e, &one, 1, err);
+    if (s == DF_OK) s = df_request_status(&q, err);
     if (s == DF_OK) take_answer(&q, &k->expected[i]);
     df_kv_seq_release(&q.seq, &e.pages);
     df_request_release(&q);

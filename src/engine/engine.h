@@ -10,11 +10,24 @@
 #include "attention/verify_mask.h"
 #include "engine/request.h"
 
+enum { DF_ENGINE_MAX_SEQS = 64 };
+
 typedef struct df_engine_params {
   df_session_params session; /* context, KV type, width, backends, graphs */
-  uint32_t max_seqs;         /* requests of one step, 1..64 */
-  uint32_t kv_tokens;        /* of the pool; 0 = max_seqs full contexts */
+  uint32_t max_seqs;         /* requests of one step, 1..DF_ENGINE_MAX_SEQS */
+  uint32_t kv_tokens;        /* of the pool; 0 = max_seqs full contexts. A smaller pool bounds the context too */
+  uint32_t prefill_rows;     /* most prompt rows of a step in which others decode; 0 = as many as a pass takes */
 } df_engine_params;
+
+/* Sums over all requests since the start. */
+typedef struct df_engine_totals {
+  uint64_t steps;                           /* of the engine */
+  uint64_t verify_steps, drafted, accepted; /* of requests: blocks verified, their drafts, those that stood */
+  uint64_t emitted_verify;                  /* tokens kept of verified blocks, the target's own included */
+  uint64_t drafted_at[DF_MAX_WIDTH], accepted_at[DF_MAX_WIDTH];
+  uint64_t width_steps[DF_MAX_WIDTH + 1]; /* request steps by rows */
+  uint64_t model_ns;                      /* time in passes of target and draft */
+} df_engine_totals;
 
 typedef struct df_engine {
   df_model *m;
@@ -30,6 +43,8 @@ typedef struct df_engine {
   bool auto_width;       /* the controller chooses among 1..width */
   df_width_costs costs;
   uint32_t plain_run; /* plain steps in a row, just now */
+  uint32_t prefill_rows;
+  df_engine_totals totals;
 } df_engine;
 
 df_status df_engine_init(df_engine *e, df_model *m, df_draft *d, const df_engine_params *p, df_error *err) DF_CHECK;
@@ -38,13 +53,31 @@ void df_engine_release(df_engine *e);
 /* Memory of all programs recorded so far. */
 size_t df_engine_graph_bytes(const df_engine *e);
 
-/* A request on this engine. seq as in df_request_init; NULL = a fresh one. */
+/* Floats of one tapped row, 0 without a draft. */
+uint32_t df_engine_tap_floats(const df_engine *e);
+
+/* Sets width and auto_width of c: `asked` rows, 0 = as the engine was started. ARGUMENT beyond the draft's block;
+ * without a draft every width is 1. Reads only what never changes: any thread. */
+df_status df_engine_width(const df_engine *e, int32_t asked, df_request_config *c, df_error *err) DF_CHECK;
+
+/* A request made by df_request_init (n_ctx, config of this engine) takes part from now on: seq holds its first n_valid
+ * positions and is taken over. Records what its steps need. MEMORY. */
+df_status df_engine_admit(df_engine *e, df_request *q, df_kv_seq *seq, uint32_t n_valid, df_error *err) DF_CHECK;
+/* Takes a request out; *seq is its table and the caller's in any case. On success draft KV is valid wherever target KV
+ * is, so whole pages of it may be shared. */
+df_status df_engine_park(df_engine *e, df_request *q, df_kv_seq *seq, df_error *err) DF_CHECK;
+
+/* Both in one: a request with the engine's width. seq: an initialised table, taken over on success; NULL = a fresh
+ * one. */
 df_status df_engine_request(df_engine *e, df_request *q, const int32_t *ids, size_t n, uint32_t n_valid, df_kv_seq *seq,
                             const df_generate_params *p, df_error *err) DF_CHECK;
 
+/* Prompt rows that the next step takes of each request: rows[n]. First come, first served. */
+void df_engine_share_prefill(const df_engine *e, df_request *const *q, uint32_t n, uint32_t *rows);
+
 /* One step for all requests that are not DONE (at most max_seqs): prompts that are not in yet share one prefill pass,
- * then the others take one decode or verify step each, grouped by width. A request that fails alone (its pages run out,
- * its callback cancels) becomes DONE with its own status; an error returned is the engine's. */
+ * then the others take one decode or verify step each, grouped by width. What fails ends the requests concerned: they
+ * become DONE with `failed` and `why`. */
 df_status df_engine_step(df_engine *e, df_request **q, uint32_t n, df_error *err) DF_CHECK;
 
 #endif

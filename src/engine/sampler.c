@@ -424,6 +424,15 @@ df_status df_sampling_transform(const df_sampling_params *params, const float *l
   return DF_OK;
 }
 
+df_status df_sampler_logprob(const float *logits, uint32_t vocab, int32_t id, float *out, df_error *err) {
+  bool broken;
+  const float best = row_max(logits, vocab, &broken);
+  if (broken || !(best > -INFINITY) || id < 0 || (uint32_t)id >= vocab)
+    return DF_FAIL(err, DF_ERR_INTERNAL, "could not tell the probability of token %d", id);
+  *out = (float)((double)logits[id] - (double)best - log_norm(logits, vocab, best));
+  return DF_OK;
+}
+
 df_status df_sampler_top_logprobs(const float *logits, uint32_t vocab, uint32_t n, df_sampler_scratch *scratch,
                                   int32_t *ids_out, float *logprobs_out, uint32_t *n_out, df_error *err) {
   const df_sampling_params plain = df_sampling_params_default();

@@ -73,6 +73,9 @@ df_status df_sampling_transform(const df_sampling_params *params, const float *l
                                 double *probs_out, int32_t *kept_out, uint32_t *n_kept_out, int32_t *greedy_out,
                                 df_error *err) DF_CHECK;
 
+/* ln of the id's probability under the model's own distribution. DF_ERR_INTERNAL when a logit is NaN or +infinity. */
+df_status df_sampler_logprob(const float *logits, uint32_t vocab, int32_t id, float *out, df_error *err) DF_CHECK;
+
 /* The n most likely ids under the model's own distribution, best first, ties to the lower id, with ln p.
  * n is cut to the number of finite logits; the number written is returned through *n_out. */
 df_status df_sampler_top_logprobs(const float *logits, uint32_t vocab, uint32_t n, df_sampler_scratch *scratch,

@@ -70,7 +70,7 @@ df_status df_session_generate(df_session *s, const int32_t *ids, size_t n, const
   df_status st = DF_OK;
   df_request *one = &q;
   while (st == DF_OK && q.state != DF_REQ_DONE) st = df_engine_step(&s->e, &one, 1, err);
-  if (st == DF_OK) st = q.failed;
+  if (st == DF_OK) st = df_request_status(&q, err);
   keep(s, &q);
   if (st == DF_OK) {
     q.r.ids = s->ids + n;

@@ -129,7 +129,7 @@ df_status df_spec_prefill(const df_stepper *s, df_prefill_item *items, uint32_t 
   df_target *t = s->target;
   df_inject_item in[MAX_GROUP];
   uint32_t row = 0;
-  bool any_last = false;
+  bool any_out = false;
   if (n == 0 || n > MAX_GROUP || n > t->p.max_seqs)
     return DF_FAIL(err, DF_ERR_ARGUMENT, "a prefill of %u sequences", n);
   df_fill_begin(&t->batch);
@@ -137,9 +137,10 @@ df_status df_spec_prefill(const df_stepper *s, df_prefill_item *items, uint32_t 
     const df_prefill_item *it = &items[i];
     in[i] = (df_inject_item){it->seq, row, it->n, it->first};
     row += it->n;
-    any_last |= it->last;
-    items[i].out_row = df_fill_add(&t->batch, it->seq, it->ids, it->n, it->first, it->last ? DF_OUT_LAST : DF_OUT_NONE);
+    any_out |= it->last || it->all;
+    const df_fill_out out = it->all ? DF_OUT_ALL : it->last ? DF_OUT_LAST : DF_OUT_NONE;
+    items[i].out_row = df_fill_add(&t->batch, it->seq, it->ids, it->n, it->first, out);
   }
-  DF_TRY(df_target_run(t, DF_MODE_EXTEND, any_last ? DF_TAIL_ARGMAX : DF_TAIL_NONE, err));
+  DF_TRY(df_target_run(t, DF_MODE_EXTEND, any_out ? DF_TAIL_ARGMAX : DF_TAIL_NONE, err));
   return s->drafter ? df_drafter_inject(s->drafter, in, n, err) : DF_OK;
 }

@@ -50,6 +50,9 @@ typedef struct df_step_times {
   uint64_t draft_ns, verify_ns, pick_ns, inject_ns;
 } df_step_times;
 
+static inline double df_step_verify_ms(const df_step_times *t) { return (double)(t->verify_ns + t->pick_ns) / 1e6; }
+static inline double df_step_draft_ms(const df_step_times *t) { return (double)(t->draft_ns + t->inject_ns) / 1e6; }
+
 /* width: rows per sequence; 1 = decode without drafting. need_logits: a picker reads logit rows itself; else the best
  * token of each row is found on the device. Slots for n .. n+width-1 must be reserved. */
 df_status df_spec_step(const df_stepper *s, df_step_item *items, uint32_t n_items, uint32_t width, bool need_logits,
@@ -67,7 +70,8 @@ typedef struct df_prefill_item {
   const int32_t *ids;
   uint32_t n, first;
   bool last;        /* the prompt ends here: its last row leaves through the tail */
-  uint32_t out_row; /* result, when last */
+  bool all;         /* every row leaves */
+  uint32_t out_row; /* result: the first row that leaves */
 } df_prefill_item;
 
 /* One ragged pass over shares of several prompts, with injection. The sum of n is at most df_spec_prefill_rows. */

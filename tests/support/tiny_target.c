@@ -166,7 +166,7 @@ static int32_t first_token(tiny_target *x, const df_stepper *st, uint32_t seq, u
   df_error err = {0};
   int32_t ids[TINY_LEN];
   for (uint32_t p = 0; p < prompt; p++) ids[p] = tiny_id(seq, p);
-  df_prefill_item it = {&x->seq[seq], ids, prompt, 0, true, 0};
+  df_prefill_item it = {.seq = &x->seq[seq], .ids = ids, .n = prompt, .last = true};
   must(df_spec_prefill(st, &it, 1, &err), &err);
   return df_workspace_best(&x->t.ws, it.out_row);
 }
