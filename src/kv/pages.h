@@ -19,6 +19,9 @@ typedef struct df_pages {
   uint32_t n_free;
   uint32_t *free_list; /* stack */
   uint32_t *refs;      /* [n_pages] */
+  bool *kept;          /* [n_pages] one of the references is the prefix cache's */
+  uint32_t n_kept;     /* pages kept */
+  uint32_t n_idle;     /* of these, pages that nobody else refers to */
 } df_pages;
 
 /* Sizes there are: a set of powers of two. */
@@ -35,6 +38,10 @@ void df_pages_ref(df_pages *p, uint32_t page);
 /* Drops one reference; true when the page became free. */
 bool df_pages_unref(df_pages *p, uint32_t page);
 
+/* The prefix cache's reference: one per page at most. Drop returns true when the page became free. */
+void df_pages_keep(df_pages *p, uint32_t page);
+bool df_pages_drop(df_pages *p, uint32_t page);
+
 /* One sequence's table: page i holds positions i * size .. (i + 1) * size - 1. */
 typedef struct df_kv_seq {
   uint32_t *pages;
@@ -50,6 +57,9 @@ void df_kv_seq_release(df_kv_seq *s, df_pages *p);
 df_status df_kv_seq_reserve(df_kv_seq *s, df_pages *p, uint32_t n, df_error *err) DF_CHECK;
 /* Gives back whole pages beyond position n-1. */
 void df_kv_seq_trim(df_kv_seq *s, df_pages *p, uint32_t n);
+/* Lets an empty sequence share the pages of positions 0..n-1 of another: n must be whole pages that `from` holds, so
+ * that neither ever writes what both read. Recurrent state is not shared. ARGUMENT, LIMIT (more than s may hold). */
+df_status df_kv_seq_fork(df_kv_seq *s, const df_kv_seq *from, df_pages *p, uint32_t n, df_error *err) DF_CHECK;
 
 static inline uint32_t df_kv_slot(const df_kv_seq *s, uint32_t pos) {
   return s->pages[pos / s->page_size] * s->page_size + pos % s->page_size;
