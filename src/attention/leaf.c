@@ -83,7 +83,7 @@ uint32_t df_leaf_max_tile(const df_leaf *l) {
   return DF_MIN((uint32_t)DF_TILE_ROWS, (uint32_t)DF_ATTN_MAX_QUERIES / group);
 }
 
-enum { MIN_TILE = 8 }; /* smaller tiles even work out less than they cost in reading K and V again */
+enum { MIN_TILE = 4 }; /* smaller tiles even work out less than they cost in reading K and V again */
 
 /* Query rows of one chunk: as many as the scratch holds, so that K and V are read once for all rows of a verify; fewer
  * where the chunks would not come out even among the workers (neighbouring chunks share K and V in one worker's cache).

@@ -435,7 +435,8 @@ static void test_attn_merge__tiers_agree(void **state) {
   }
 }
 
-/* However many share a call, every merge has the bits of the reference's one by one, empty and broken parts included. */
+/* However many share a call, every merge has the bits of the reference's one by one, empty and broken parts included.
+ */
 static void test_attn_merge__every_count(void **state) {
   (void)state;
   enum { N = 37, E = 48, STRIDE = 16 + E + 8 };
@@ -455,6 +456,29 @@ static void test_attn_merge__every_count(void **state) {
       tier[t]->attn_merge(got, b, STRIDE, n, E);
       assert_memory_equal(want, got, sizeof want);
     }
+}
+
+/* A fold has the bits of merging one part after the other. */
+static void test_attn_fold__is_merges_in_order(void **state) {
+  (void)state;
+  enum { N = 40, WIDE = 128, STRIDE = 16 + WIDE };
+  static float parts[N * STRIDE], want[N * STRIDE], got[N * STRIDE];
+  static const uint32_t widths[] = {16, 48, 64, 80, 128};
+  ck_rng rng = {78};
+  for (uint32_t i = 0; i < N * STRIDE; i++) parts[i] = ck_unit(&rng);
+  for (uint32_t i = 0; i < N; i++) parts[i * STRIDE] = i % 6 == 0 ? -INFINITY : 30 * ck_unit(&rng);
+  for (unsigned t = 0; t <= n_tiers; t++) {
+    const df_kernels *k = t ? tier[t - 1] : ref;
+    for (uint32_t n = 1; n <= N; n++) {
+      const uint32_t e = widths[n % DF_COUNT_OF(widths)], first = n % 3; /* some begin with an empty part */
+      const uint32_t m = n + first <= N ? n : N - first;
+      memcpy(want, parts, sizeof parts);
+      memcpy(got, parts, sizeof parts);
+      for (uint32_t i = 1; i < m; i++) ref->attn_merge(want + first * STRIDE, want + (first + i) * STRIDE, 0, 1, e);
+      k->attn_fold(got + first * STRIDE, STRIDE, m, e);
+      assert_memory_equal(want, got, sizeof want);
+    }
+  }
 }
 
 static void test_attn_merge__empty_part_changes_nothing(void **state) {
@@ -551,6 +575,7 @@ int main(void) {
       cmocka_unit_test(test_attn_merge__tiers_agree),
       cmocka_unit_test(test_attn_merge__every_count),
       cmocka_unit_test(test_attn_merge__empty_part_changes_nothing),
+      cmocka_unit_test(test_attn_fold__is_merges_in_order),
       cmocka_unit_test(test_attn_finish__divides),
       cmocka_unit_test(test_attn__long_context),
   };

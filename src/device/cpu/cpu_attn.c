@@ -204,8 +204,8 @@ void df_run_attn_merge(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, 
   t.r1 = base + rows * (share + 1) / a->n_split;
   const uint32_t q0 = (t.r0 - base) * t.group, q1 = (t.r1 - base) * t.group;
   float *into = split_parts(a, &t, t.c0, stride);
-  for (uint32_t c = t.c0 + 1; c < t.c1; c++)
-    ctx->k->attn_merge(into + q0 * stride, split_parts(a, &t, c, stride) + q0 * stride, stride, q1 - q0, a->head_dim);
+  const size_t chunk_stride = (size_t)a->tile_rows * t.group * stride;
+  for (uint32_t i = q0; i < q1; i++) ctx->k->attn_fold(into + i * stride, chunk_stride, t.c1 - t.c0, a->head_dim);
   finish_tile(ctx, a, &t, into + q0 * stride, stride);
 }
 

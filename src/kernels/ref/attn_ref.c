@@ -87,6 +87,10 @@ static void attn_merge(float *into, const float *part, size_t stride, uint32_t n
   for (uint32_t i = 0; i < n; i++) merge_one(into + i * stride, part + i * stride, e);
 }
 
+static void attn_fold(float *parts, size_t stride, uint32_t n, uint32_t e) {
+  for (uint32_t i = 1; i < n; i++) merge_one(parts, parts + i * stride, e);
+}
+
 static void attn_finish(const float *part, uint32_t e, float *out) {
   float sum = part[1];
   for (uint32_t j = 0; j < e; j++) out[j] = sum == 0.0f ? 0.0f : part[16 + j] / sum;
@@ -96,5 +100,6 @@ void df_kernels_attn_init__ref(df_kernels *k) {
   k->attn_chunk[DF_KV_F16] = attn_chunk_f16;
   k->attn_chunk[DF_KV_F32] = attn_chunk_f32;
   k->attn_merge = attn_merge;
+  k->attn_fold = attn_fold;
   k->attn_finish = attn_finish;
 }

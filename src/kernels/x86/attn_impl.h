@@ -339,6 +339,49 @@ static void attn_merge(float *into, const float *part, size_t stride, uint32_t n
   }
 }
 
+/* Maximum, sum and factors of up to 16 merges into `into` in a row: fa of what came before, fb of the part. The maximum
+ * before each merge is known beforehand, so all exponentials are taken at once. */
+static void fold_factors(float *into, const float *part, size_t stride, uint32_t n, float *fa, float *fb) {
+  float before[16] = {0}, own[16] = {0}, after[16] = {0}, m = into[0], sum = into[1];
+  for (uint32_t i = 0; i < n; i++) {
+    const float mb = part[i * stride];
+    before[i] = m, own[i] = mb;
+    m = m > mb ? m : mb;
+    after[i] = m;
+  }
+  const v16 a = v16_load(before), b = v16_load(own), top = v16_load(after), none = v16_set1(-INFINITY);
+  v16_store(fa, v16_select(v16_eq_mask(a, none), v16_zero(), v16_exp(v16_sub(a, top))));
+  v16_store(fb, v16_select(v16_eq_mask(b, none), v16_zero(), v16_exp(v16_sub(b, top))));
+  for (uint32_t i = 0; i < n; i++) sum = v16_fma1(sum, fa[i], part[i * stride + 1] * fb[i]);
+  into[0] = m;
+  into[1] = sum;
+}
+
+/* The merges in 16 * nv columns, whose sums stay in registers. */
+DF_INLINE void fold_columns(float *into, const float *part, size_t stride, uint32_t n, const float *fa, const float *fb,
+                            const int nv) {
+  v16 acc[4];
+  for (int c = 0; c < nv; c++) acc[c] = v16_load(into + c * 16);
+  for (uint32_t i = 0; i < n; i++) {
+    const float *p = part + i * stride;
+    const v16 x = v16_set1(fa[i]), y = v16_set1(fb[i]);
+    for (int c = 0; c < nv; c++) acc[c] = v16_fma(acc[c], x, v16_mul(v16_load(p + c * 16), y));
+  }
+  for (int c = 0; c < nv; c++) v16_store(into + c * 16, acc[c]);
+}
+
+static void attn_fold(float *parts, size_t stride, uint32_t n, uint32_t e) {
+  float fa[16], fb[16];
+  for (uint32_t i = 1; i < n; i += 16) {
+    const float *part = parts + i * stride;
+    const uint32_t m = n - i < 16 ? n - i : 16;
+    uint32_t j = 16;
+    fold_factors(parts, part, stride, m, fa, fb);
+    for (; j + 64 <= 16 + e; j += 64) fold_columns(parts + j, part + j, stride, m, fa, fb, 4);
+    for (; j < 16 + e; j += 16) fold_columns(parts + j, part + j, stride, m, fa, fb, 1);
+  }
+}
+
 static void attn_finish(const float *part, uint32_t e, float *out) {
   float sum = part[1];
   v16 d = v16_set1(sum);
@@ -351,6 +394,7 @@ DF_INLINE void attn_table(df_kernels *t) {
   t->attn_chunk[DF_KV_F16] = attn_chunk_f16;
   t->attn_chunk[DF_KV_F32] = attn_chunk_f32;
   t->attn_merge = attn_merge;
+  t->attn_fold = attn_fold;
   t->attn_finish = attn_finish;
 }
 

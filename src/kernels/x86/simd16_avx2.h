@@ -59,6 +59,10 @@ DF_INLINE v16 v16_div(v16 x, v16 y) { return v16_pair(_mm256_div_ps(x.a, y.a), _
 DF_INLINE v16 v16_fma(v16 x, v16 y, v16 z) {
   return v16_pair(_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b));
 }
+/* One lane. */
+DF_INLINE float v16_fma1(float x, float y, float z) {
+  return _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(x), _mm_set_ss(y), _mm_set_ss(z)));
+}
 DF_INLINE v16 v16_fms(v16 x, v16 y, v16 z) {
   return v16_pair(_mm256_fmsub_ps(x.a, y.a, z.a), _mm256_fmsub_ps(x.b, y.b, z.b));
 }

@@ -34,6 +34,10 @@ DF_INLINE v16 v16_sub(v16 a, v16 b) { return _mm512_sub_ps(a, b); }
 DF_INLINE v16 v16_mul(v16 a, v16 b) { return _mm512_mul_ps(a, b); }
 DF_INLINE v16 v16_div(v16 a, v16 b) { return _mm512_div_ps(a, b); }
 DF_INLINE v16 v16_fma(v16 a, v16 b, v16 c) { return _mm512_fmadd_ps(a, b, c); }
+/* One lane. */
+DF_INLINE float v16_fma1(float a, float b, float c) {
+  return _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(a), _mm_set_ss(b), _mm_set_ss(c)));
+}
 /* a * b - c, rounded once. */
 DF_INLINE v16 v16_fms(v16 a, v16 b, v16 c) { return _mm512_fmsub_ps(a, b, c); }
 DF_INLINE v16 v16_neg(v16 a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
