@@ -20,7 +20,7 @@ enum { DF_SCHED_MAX_TOP = 20, DF_SCHED_MAX_STOP_IDS = 64 };
 
 typedef struct df_sched_params {
   df_engine_params engine; /* max_seqs = requests that run together, kv_tokens = size of the pool */
-  uint32_t max_waiting;    /* submissions that may wait; one more is refused with DF_ERR_BUSY */
+  uint32_t max_waiting;    /* submissions that may wait beside max_seqs; one more is refused with DF_ERR_BUSY */
   uint32_t prefill_rows;   /* most prompt rows of one step while others decode (chunked prefill); 0 = default */
   bool no_prefix_cache;
   void (*wake)(void *user); /* engine thread: events wait to be taken; may be NULL */
@@ -34,25 +34,21 @@ typedef struct df_job {
   df_generate_params gen; /* on_event, user and cancel are ignored */
   const int32_t *stop_ids;
   uint32_t n_stop_ids;
-  df_grammar *grammar; /* NULL = none; one reference is taken */
-  int32_t spec_width;  /* rows of a verify block; 0 = as the server was started, 1 = no drafting */
-  uint32_t n_top;      /* alternatives with logprobs per token, 0..DF_SCHED_MAX_TOP */
-  bool logprobs;       /* logprob of every kept token */
+  df_grammar *grammar;  /* NULL = none; one reference is taken */
+  int32_t spec_width;   /* rows of a verify block; 0 = as the server was started, 1 = no drafting */
+  uint32_t n_top;       /* alternatives with logprobs per token, 0..DF_SCHED_MAX_TOP */
+  bool logprobs;        /* logprob of every kept token */
   bool prompt_logprobs; /* of every prompt token as well (echo): computes logits for the whole prompt, no cache hit */
-  int32_t priority;    /* higher runs first */
-  uint64_t client;     /* fairness: clients of one priority take turns; 0 = nobody in particular */
-  uint64_t deadline;   /* df_now_ns clock; 0 = none. Past it the request ends with DF_FINISH_CANCELLED, timed_out */
-  bool no_cache;       /* neither reads nor leaves a cached prefix */
+  int32_t priority;     /* higher runs first */
+  uint64_t client;      /* fairness: clients of one priority take turns; 0 = nobody in particular */
+  uint64_t deadline;    /* df_now_ns clock; 0 = none. Past it the request ends with DF_FINISH_CANCELLED, timed_out */
+  bool no_cache;        /* neither reads nor leaves a cached prefix */
 } df_job;
-
-typedef struct df_token_logprob {
-  int32_t id;
-  float logprob;
-} df_token_logprob;
 
 typedef enum df_sched_kind { DF_SCHED_STARTED, DF_SCHED_TOKENS, DF_SCHED_DONE } df_sched_kind;
 
-/* What happened to request `id`. DONE comes exactly once for every accepted submission and is its last event. */
+/* What happened to request `id`. STARTED comes once, when the prompt is in, right before the first TOKENS; a request
+ * that ends earlier has none. DONE comes exactly once for every accepted submission and is its last event. */
 typedef struct df_sched_event {
   uint64_t id;
   df_sched_kind kind;
@@ -63,26 +59,28 @@ typedef struct df_sched_event {
   uint32_t n_ids;
   uint32_t n_drafted, n_accepted; /* of the step; ids[0 .. n_accepted) were drafted */
   float *logprobs;                /* [n_ids] or NULL */
-  df_token_logprob *top;          /* [n_ids][n_top] or NULL; id -1 = fewer exist */
+  df_token_logprob *top;          /* [n_ids][n_top] or NULL, best first; id -1 = fewer exist */
   uint32_t n_top;
   /* STARTED: prompt logprobs when asked for: [n_prompt], the first is NaN; top likewise */
   /* DONE */
   df_finish finish;
-  int32_t matched_id;     /* stop id that ended it, else -1 */
+  int32_t matched_id;     /* end token or stop id that ended it, else -1 */
   int32_t matched_string; /* index of the stop string, else -1 */
   bool timed_out;
   df_status failed; /* DF_OK, or why it could not go on; message says more */
   char message[256];
-  df_stats stats; /* also with STARTED: prompt and cached tokens */
+  df_stats stats;                              /* also with STARTED: prompt and cached tokens */
   uint64_t t_submit, t_admit, t_first, t_done; /* df_now_ns; 0 = never */
 } df_sched_event;
 
-/* Counters since start and gauges now; a consistent copy. */
+/* Counters since start and gauges now; a consistent copy: it includes everything that the events taken so far tell of.
+ * submitted = finished + cancelled + failed + timed_out + running + waiting. */
 typedef struct df_sched_stats {
   uint64_t submitted, finished, cancelled, failed, timed_out, refused, preempted;
   uint64_t prompt_tokens, cached_tokens, generated_tokens;
   uint64_t prefix_queries, prefix_hits; /* tokens looked up, tokens found */
-  uint64_t steps, verify_steps, drafted, accepted, emitted_verify;
+  uint64_t steps;                       /* of the engine; the others count steps of requests */
+  uint64_t verify_steps, drafted, accepted, emitted_verify;
   uint64_t drafted_at[DF_MAX_WIDTH], accepted_at[DF_MAX_WIDTH];
   uint64_t width_steps[DF_MAX_WIDTH + 1]; /* request steps taken at each width */
   double busy_s, model_s;                 /* time in steps, and of it inside the model's programs */
@@ -103,7 +101,9 @@ void df_sched_close(df_sched *s);
 df_status df_sched_submit(df_sched *s, const df_job *job, uint64_t *id, df_error *err) DF_CHECK;
 /* Ends a request in whatever state it is; unknown ids are ignored. Its DONE event still comes. */
 void df_sched_cancel(df_sched *s, uint64_t id);
-/* Forgets all cached prefixes that no running request uses. */
+/* Forgets all cached prefixes that no running request uses; returns when that is done (at most a step). Not from
+ * `wake`.
+ */
 void df_sched_flush_cache(df_sched *s);
 void df_sched_get_stats(df_sched *s, df_sched_stats *out);
 

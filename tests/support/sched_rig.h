@@ -1,0 +1,69 @@
+/*
+ * support/sched_rig.h - a scheduler on a tiny model, and what came of every submission.
+ *
+ * The rig takes the events and checks their order as they come: STARTED once and first, nothing behind DONE, numbers of
+ * one event in agreement. Everything fails the current test when it cannot be done.
+ *
+ * Threads: one caller.
+ */
+#ifndef DF_TEST_SUPPORT_SCHED_RIG_H
+#define DF_TEST_SUPPORT_SCHED_RIG_H
+
+#include <pthread.h>
+
+#include "engine/scheduler.h"
+
+enum { RIG_IDS = 512, RIG_TEXT = 4096 };
+
+typedef struct rig_answer {
+  int32_t ids[RIG_IDS];
+  uint32_t n;
+  char text[RIG_TEXT];
+  size_t text_len;
+  float logprobs[RIG_IDS];
+  df_token_logprob top[RIG_IDS]; /* the best one of each token */
+  float *prompt_logprobs;        /* [prompt tokens] or NULL */
+  uint32_t n_started, n_tokens, drafted;
+  bool done;
+  df_sched_event end; /* of DONE; its pointers are not valid */
+  df_stats start;     /* of STARTED */
+} rig_answer;
+
+typedef struct sched_rig {
+  df_sched *s;
+  pthread_mutex_t lock;
+  pthread_cond_t cond;
+  bool woken;
+  rig_answer *answers; /* [n], by id - 1 */
+  uint32_t n, cap, n_done;
+  uint64_t ids_seen; /* in TOKENS events */
+} sched_rig;
+
+void rig_init(sched_rig *r, df_model *m, df_draft *d, const df_sched_params *p);
+/* Frees the scheduler after everything was waited for. */
+void rig_release(sched_rig *r);
+
+/* Greedy job with ignore_eos; ids are borrowed until it is submitted. */
+df_job rig_job(const int32_t *ids, size_t n, uint32_t max_tokens);
+/* Returns the index of its answer. */
+uint32_t rig_submit(sched_rig *r, const df_job *job);
+/* DF_OK (then *index is set) or why not. */
+df_status rig_try(sched_rig *r, const df_job *job, uint32_t *index, df_error *err);
+/* Takes what is there without waiting. */
+void rig_take(sched_rig *r);
+/* Sleeps until events come, at most ms; takes them. */
+void rig_sleep(sched_rig *r, uint32_t ms);
+void rig_wait(sched_rig *r, uint32_t index);
+void rig_wait_all(sched_rig *r);
+void rig_cancel(sched_rig *r, uint32_t index);
+/* Forgets the answers that are done, so that long runs stay small: indices go on. */
+rig_answer *rig_get(sched_rig *r, uint32_t index);
+
+/* Nothing runs, no page is held by a request; the counters agree with the events. */
+void rig_assert_at_rest(sched_rig *r);
+
+/* The same request on a session of its own, without a draft. */
+void rig_alone(df_model *m, uint32_t n_ctx, const df_job *job, rig_answer *out);
+void rig_assert_same(const rig_answer *got, const rig_answer *want, const char *what);
+
+#endif
