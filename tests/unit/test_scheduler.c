@@ -62,7 +62,7 @@ static uint32_t prompt_of(uint32_t i, int32_t *ids) {
 /* Job number i: greedy, sampled, with penalties, with stops; widths differ. */
 static df_job job_of(uint32_t i, int32_t *ids) {
   static const char *const stops[] = {"qq", "\x80", "zz"};
-  df_job j = rig_job(ids, prompt_of(i, ids), 20 + i % 5 * 9);
+  df_job j = rig_job(ids, prompt_of(i, ids), 40 + i % 5 * 25);
   df_sampling_params *sp = &j.gen.sampling;
   sp->seed = i;
   if (i % 4 == 1) sp->temperature = 0.8f;
@@ -70,8 +70,8 @@ static df_job job_of(uint32_t i, int32_t *ids) {
   if (i % 4 == 3) sp->repetition_penalty = 1.2f, sp->frequency_penalty = 0.1f;
   if (i % 5 == 4) j.gen.stop = stops, j.gen.n_stop = 3;
   if (i % 6 == 5) j.gen.ignore_eos = false;
-  const int32_t widths[] = {0, 1, 4, 16, 7};
-  j.spec_width = widths[i % 5];
+  const int32_t widths[] = {0, 1, 4, 16, 7, 3, 10};
+  j.spec_width = widths[i % 7];
   return j;
 }
 
@@ -80,6 +80,8 @@ static void run_all(fixture *f, df_draft *d, const df_sched_params *p, uint32_t 
   int32_t ids[CTX];
   sched_rig r;
   rig_init(&r, f->m, d, p);
+  df_sched_get_stats(r.s, st);
+  const uint32_t n_ctx = DF_MIN((uint32_t)CTX, st->pages_total * st->page_size); /* a small pool bounds the context */
   for (uint32_t round = 0; round < 2; round++) { /* the second finds prompts and answers cached */
     uint32_t index[N_JOBS];
     for (uint32_t i = 0; i < n_jobs; i++) {
@@ -90,7 +92,7 @@ static void run_all(fixture *f, df_draft *d, const df_sched_params *p, uint32_t 
     for (uint32_t i = 0; i < n_jobs; i++) {
       rig_answer want;
       const df_job j = job_of(i, ids);
-      rig_alone(f->m, CTX, &j, &want);
+      rig_alone(f->m, n_ctx, &j, &want);
       char name[64];
       (void)snprintf(name, sizeof name, "%s, round %u, job %u", what, round, i);
       rig_assert_same(rig_get(&r, index[i]), &want, name);
@@ -133,7 +135,6 @@ static void test_submit__text_survives_preemption(void **state) {
   const uint32_t pages[] = {16, 1, 64};
   for (uint32_t i = 0; i < DF_COUNT_OF(pages); i++) {
     df_sched_params p = params(8, pages[i] == 64 ? CTX : 160);
-    p.engine.kv_tokens = pages[i] == 64 ? CTX : 160;
     p.engine.session.page_size = pages[i];
     p.prefill_rows = 8;
     run_all(f, f->d, &p, N_JOBS, "small pool", &st);
