@@ -187,6 +187,8 @@ static df_status add_modes(df_bench_set *s, const df_bench_report *r, const char
 
 static df_status load_sets(df_bench_report *r, const df_opts *o, char *names, df_error *err) {
   const char *dir = df_opt_text(o, OPT_BENCH_PROMPTS, "bench/prompts");
+  if (df_opt_int(o, OPT_BENCH_LIMIT, 6) > DF_BENCH_PROMPTS)
+    return DF_FAIL(err, DF_ERR_ARGUMENT, "--limit is more than the %d prompts of a set", DF_BENCH_PROMPTS);
   char *save = NULL;
   for (char *name = strtok_r(names, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
     if (r->n_sets == DF_BENCH_SETS) return DF_FAIL(err, DF_ERR_ARGUMENT, "more than %d prompt sets", DF_BENCH_SETS);

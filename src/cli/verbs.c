@@ -62,6 +62,16 @@ const df_verb df_verbs[] = {
      "fits. "
      "Everything that would be refused is listed, and the exit status is 1 then.",
      df_verb_doctor},
+    {DF_VERB_EVAL, "eval", "gsm8k|mask-table|losslessness|accept|speed|compare [RUN...]", DF_OPT_POSITIONAL_MAX, false,
+     "Measure answers: GSM8K as lm-eval asks it, drafting by prompt set, runs side by side",
+     "gsm8k asks the questions of GSM8K with the prompts of lm-eval's task of that name and extracts the numbers as it "
+     "does; with --out every answer is kept at once and a run that was stopped goes on. mask-table runs it with a "
+     "fault "
+     "injected, with split backends, with verification on the decode backend, with one backend and without drafting, "
+     "and fails unless the last four give the same texts. losslessness, accept and speed generate the prompt sets of "
+     "bench at every width of --widths. compare shows the runs of several --out folders with their commands, a paired "
+     "significance test and the first question whose texts differ.",
+     df_verb_eval},
     {DF_VERB_VERSION, "version", "", 0, false, "Show the version and how it was built",
      "Prints version, compiler and kernels. --cpu-info describes the processor.", df_verb_version},
     {DF_VERB_HELP, "help", "[VERB]", 1, false, "Show help", "Shows this overview or the options of one verb.",

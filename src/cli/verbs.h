@@ -24,7 +24,8 @@ enum {
   DF_VERB_COMPLETION = 1 << 9,
   DF_VERB_MAN = 1 << 10,
   DF_VERB_CHECK = 1 << 11,
-  DF_VERB_DOCTOR = 1 << 12
+  DF_VERB_DOCTOR = 1 << 12,
+  DF_VERB_EVAL = 1 << 20
 };
 
 enum { DF_EXIT_OK = 0, DF_EXIT_FAILURE = 1, DF_EXIT_USAGE = 2, DF_EXIT_INTERRUPTED = 130 };
@@ -71,5 +72,6 @@ int df_verb_completion(df_cli *cli);
 int df_verb_man(df_cli *cli);
 int df_verb_check(df_cli *cli);
 int df_verb_doctor(df_cli *cli);
+int df_verb_eval(df_cli *cli);
 
 #endif

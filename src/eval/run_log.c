@@ -208,6 +208,7 @@ df_status df_run_log_open(df_run_log *l, const char *path, const char *header, d
 
 df_status df_run_log_add(df_run_log *l, df_eval_row *row, df_error *err) {
   df_buf b;
+  if (l->fd < 0) return keep_row(l, row, err);
   df_buf_init(&b, 0);
   df_status st = df_eval_row_write(row, &b, err);
   if (st == DF_OK) st = df_buf_puts(&b, "\n", err);

@@ -28,7 +28,8 @@ typedef struct df_run_log {
 df_status df_run_log_open(df_run_log *l, const char *path, const char *header, df_error *err) DF_CHECK;
 /* Reads a run without changing it: a broken last line is left out. */
 df_status df_run_log_read(df_run_log *l, const char *path, df_error *err) DF_CHECK;
-/* Takes the row over on success: written and synced. After an IO error the file ends in what the next open cuts off. */
+/* Takes the row over on success: written and synced; with fd -1 it is only kept. After an IO error the file ends in
+ * what the next open cuts off. */
 df_status df_run_log_add(df_run_log *l, df_eval_row *row, df_error *err) DF_CHECK;
 /* The row of a question, or NULL. */
 const df_eval_row *df_run_log_find(const df_run_log *l, uint32_t index);

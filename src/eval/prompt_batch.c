@@ -1,4 +1,4 @@
-#include "eval/batch.h"
+#include "eval/prompt_batch.h"
 
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /*
- * eval/batch.h - many prompts through one engine: up to `parallel` at a time, each replaced at once by the next when it
+ * eval/prompt_batch.h - many prompts through one engine: up to `parallel` at a time, each replaced at once by the next when it
  * ends. What all prompts begin with is computed once and its pages are shared. Texts depend on neither.
  *
  * Threads: one owner.
  */
-#ifndef DF_EVAL_BATCH_H
-#define DF_EVAL_BATCH_H
+#ifndef DF_EVAL_PROMPT_BATCH_H
+#define DF_EVAL_PROMPT_BATCH_H
 
 #include "engine/engine.h"
 
