@@ -23,6 +23,7 @@ df_status df_engine_width(const df_engine *e, int32_t asked, df_request_config *
 df_status df_engine_admit(df_engine *e, df_request *q, df_kv_seq *seq, uint32_t n_valid, df_error *err) {
   for (uint32_t w = q->auto_width ? 1 : q->width; w <= q->width; w++)
     DF_TRY(df_spec_prepare(&e->step, 1, w, !q->greedy, err));
+  df_width_estimate_learn(&q->est, &e->acceptance);
   return df_request_admit(q, &e->target.ws, &e->scratch, df_engine_tap_floats(e), seq, n_valid, err);
 }
 
@@ -148,6 +149,7 @@ static void count_step(df_engine *e, df_request *q, const df_step_item *it, cons
   all->width_steps[it->n_drafted + 1]++;
   if (!it->n_drafted) return;
   df_width_estimate_update(&q->est, it->n_drafted, it->accepted);
+  df_width_estimate_update(&e->acceptance, it->n_drafted, it->accepted);
   st->verify_steps++, all->verify_steps++;
   st->drafted += it->n_drafted, all->drafted += it->n_drafted;
   st->accepted += it->accepted, all->accepted += it->accepted;

@@ -42,13 +42,17 @@ typedef struct df_engine {
   df_mask_decision mask; /* of the verify-mask policy */
   bool auto_width;       /* the controller chooses among 1..width */
   df_width_costs costs;
-  uint32_t plain_run; /* plain steps in a row, just now */
+  df_width_estimate acceptance; /* of all requests so far: where a new one starts from */
+  uint32_t plain_run;           /* plain steps in a row, just now */
   uint32_t prefill_rows;
   df_engine_totals totals;
 } df_engine;
 
 df_status df_engine_init(df_engine *e, df_model *m, df_draft *d, const df_engine_params *p, df_error *err) DF_CHECK;
 void df_engine_release(df_engine *e);
+
+/* Prices of a few widths, within 150 ms or a step of each kind. Part of df_engine_init. */
+df_status df_engine_calibrate(df_engine *e, df_error *err) DF_CHECK;
 
 /* Memory of all programs recorded so far. */
 size_t df_engine_graph_bytes(const df_engine *e);

@@ -8,9 +8,7 @@
 enum {
   PREFILL_ROWS = 256, /* rows of one prefill pass: enough to amortise reading the weights */
   DEFAULT_CTX = 8192, /* bounds the page table; memory is used only as far as conversations go */
-  MAX_CTX = 1 << 20,
-  CALIBRATION_REPS = 1,   /* timed runs of each width at start */
-  CALIBRATION_DEPTH = 768 /* KV length of the second measurement */
+  MAX_CTX = 1 << 20
 };
 
 /* ---- set-up --------------------------------------------------------------------------------------------- */
@@ -87,52 +85,6 @@ static df_status check_graph_memory(df_engine *e, const df_session_params *p, df
                  (unsigned long long)p->graph_memory, need);
 }
 
-static df_status never_pick(void *ctx, uint32_t row, uint32_t out_row, int32_t *id, df_error *err) {
-  (void)ctx, (void)row, (void)out_row, (void)err;
-  *id = -1; /* accepts nothing */
-  return DF_OK;
-}
-
-/* Best time of a step of w rows at a depth, behind one that warms up where asked for. */
-static df_status time_step(df_engine *e, df_kv_seq *seq, uint32_t w, uint32_t depth, int warm, double *verify,
-                           double *draft, df_error *err) {
-  *verify = *draft = 0;
-  for (int rep = -warm; rep < CALIBRATION_REPS; rep++) {
-    df_step_item it = {.seq = seq, .n = depth, .pick = never_pick};
-    df_step_times t;
-    DF_TRY(df_spec_step(&e->step, &it, 1, w, false, &t, err));
-    if (rep == 0 || (rep > 0 && df_step_verify_ms(&t) < *verify)) *verify = df_step_verify_ms(&t);
-    if (rep == 0 || (rep > 0 && df_step_draft_ms(&t) < *draft)) *draft = df_step_draft_ms(&t);
-  }
-  return DF_OK;
-}
-
-/* Times a few widths on a made-up sequence, with an empty cache and with a long one, so that the controller's first
- * choice is an informed one. What is in the cache does not matter for time. */
-static df_status calibrate_on(df_engine *e, df_kv_seq *seq, df_error *err) {
-  static const uint32_t k_widths[] = {1, 4, 8, 16};
-  const uint32_t depth = DF_MIN((uint32_t)CALIBRATION_DEPTH, e->n_ctx - DF_MIN(e->n_ctx, (uint32_t)DF_MAX_WIDTH));
-  DF_TRY(df_kv_seq_reserve(seq, &e->pages, DF_MIN(depth + DF_MAX_WIDTH, e->n_ctx), err));
-  for (size_t i = 0; i < DF_COUNT_OF(k_widths); i++) {
-    const uint32_t w = DF_MIN(k_widths[i], e->width);
-    if (w > e->n_ctx || (i && w == DF_MIN(k_widths[i - 1], e->width))) break;
-    double v0, d0, v1, d1;
-    DF_TRY(time_step(e, seq, w, 0, 1, &v0, &d0, err));
-    DF_TRY(time_step(e, seq, w, depth, 0, &v1, &d1, err));
-    df_width_cost_calibrate(&e->costs.verify, w, v0, depth, v1);
-    df_width_cost_calibrate(&e->costs.draft, w, d0, depth, d1);
-  }
-  return DF_OK;
-}
-
-static df_status calibrate(df_engine *e, df_error *err) {
-  df_kv_seq seq;
-  DF_TRY(df_kv_seq_init(&seq, e->pages.size, e->n_ctx, err));
-  const df_status s = calibrate_on(e, &seq, err);
-  df_kv_seq_release(&seq, &e->pages);
-  return s;
-}
-
 static df_status init_all(df_engine *e, const df_engine_params *p, df_error *err) {
   DF_TRY(choose_sizes(e, p, err));
   const uint64_t tokens = p->kv_tokens ? p->kv_tokens : (uint64_t)e->n_ctx * e->max_seqs;
@@ -152,7 +104,8 @@ static df_status init_all(df_engine *e, const df_engine_params *p, df_error *err
   e->step = (df_stepper){&e->target, e->has_drafter ? &e->drafter : NULL, &e->pages};
   DF_TRY(df_sampler_scratch_init(&e->scratch, e->m->cfg.vocab, err));
   DF_TRY(check_graph_memory(e, &p->session, err));
-  return e->auto_width ? calibrate(e, err) : DF_OK;
+  df_width_estimate_init(&e->acceptance);
+  return e->auto_width ? df_engine_calibrate(e, err) : DF_OK;
 }
 
 df_status df_engine_init(df_engine *e, df_model *m, df_draft *d, const df_engine_params *p, df_error *err) {

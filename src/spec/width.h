@@ -31,19 +31,22 @@ typedef struct df_width_cost {
 typedef struct df_width_costs {
   df_width_cost verify; /* verify or decode */
   df_width_cost draft;  /* drafting and injection */
+  uint32_t since_plain; /* drafting steps since the last run of plain ones */
+  uint32_t plain_left;  /* plain steps still to come of such a run */
+  uint32_t since_probe; /* plain steps since something was drafted, over all requests */
 } df_width_costs;
 
-/* Acceptance of one request, by slot: decayed counts. */
+/* Acceptance by slot, of one request or of all so far: decayed counts. */
 typedef struct df_width_estimate {
   float tried[DF_WIDTH_MAX];    /* slot j was reached */
   float accepted[DF_WIDTH_MAX]; /* and accepted */
-  uint32_t since_probe;         /* plain steps since something was drafted */
-  uint32_t since_plain;         /* drafting steps since the last run of plain ones */
-  uint32_t plain_left;          /* plain steps still to come of such a run */
+  float prior[DF_WIDTH_MAX];    /* rate of slot j to start from */
 } df_width_estimate;
 
 /* Nothing observed: E(w) starts from a prior of a few imagined observations, so that the first steps draft. */
 void df_width_estimate_init(df_width_estimate *e);
+/* The prior becomes what `others`, the requests before, have seen. */
+void df_width_estimate_learn(df_width_estimate *e, const df_width_estimate *others);
 /* A block of n_drafted slots of which `accepted` stood. */
 void df_width_estimate_update(df_width_estimate *e, uint32_t n_drafted, uint32_t accepted);
 /* E(w), at least 1. */
@@ -56,10 +59,10 @@ void df_width_cost_add(df_width_cost *c, uint32_t rows, uint32_t depth, double m
 /* Interpolated between measured row counts, extrapolated in proportion at the ends; 0 when nothing was measured. */
 double df_width_cost_at(const df_width_cost *c, uint32_t rows, uint32_t depth);
 
-/* Common width for a group of n requests whose KV length is about `depth`, 1..max. Drafting must promise 3 % more than
- * plain decoding to be chosen. Increments since_probe of each when it answers 1, and now and then answers a small probe
- * width instead, at most so often that probing costs 2 % of plain decoding. */
-uint32_t df_width_choose(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t max,
-                         uint32_t depth);
+/* Common width for a group of n requests whose KV length is about `depth`, 1..max. Drafting must promise 5 % more than
+ * plain decoding to be chosen. Now and then it answers something else, to learn: behind many plain steps a small probe
+ * width, at most so often that probing costs 2 % of plain decoding; behind many drafting steps a short run of plain
+ * ones, the less often the clearer drafting wins. */
+uint32_t df_width_choose(df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t max, uint32_t depth);
 
 #endif

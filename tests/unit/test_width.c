@@ -24,7 +24,6 @@ static df_width_costs linear_costs(double first, double per_row, double draft_fi
 static df_width_estimate steady(float p) {
   df_width_estimate e;
   df_width_estimate_init(&e);
-  e.plain_left = 0; /* as if its opening run of plain steps were over */
   for (uint32_t j = 0; j < DF_WIDTH_MAX; j++) {
     e.tried[j] = 1e8f; /* drowns the prior */
     e.accepted[j] = 1e8f * p;
@@ -96,7 +95,7 @@ static void test_cost__grows_with_depth(void **state) {
 
 /* The answer of a search written out here. */
 static uint32_t best_by_hand(double p, double first, double per_row, double d0, double d1, uint32_t max) {
-  double best = 1.03 / first;
+  double best = 1.05 / first;
   uint32_t w_best = 1;
   for (uint32_t w = 2; w <= max; w++) {
     const double tokens = (1 - pow(p, w)) / (1 - p);
@@ -114,7 +113,7 @@ static void test_choose__equals_a_search_by_hand(void **state) {
   static const float k_p[] = {0.2f, 0.4f, 0.6f, 0.75f, 0.9f, 0.97f};
   for (int i = 0; i < 6; i++)
     for (uint32_t max = 2; max <= 16; max += 7) {
-      const df_width_costs c = linear_costs(3.0, 0.2, 0.8, 0.1);
+      df_width_costs c = linear_costs(3.0, 0.2, 0.8, 0.1);
       df_width_estimate e = steady(k_p[i]), *one = &e;
       const uint32_t want = best_by_hand(k_p[i], 3.0, 0.2, 0.8, 0.1, max);
       assert_int_equal(df_width_choose(&c, &one, 1, max, 0), want);
@@ -123,7 +122,7 @@ static void test_choose__equals_a_search_by_hand(void **state) {
 
 static void test_choose__a_hopeless_draft_costs_at_most_its_probes(void **state) {
   (void)state;
-  const df_width_costs c = linear_costs(3.0, 1.5, 3.0, 0.5);
+  df_width_costs c = linear_costs(3.0, 1.5, 3.0, 0.5);
   df_width_estimate e = steady(0.05f), *one = &e;
   double plain = 0, spent = 0;
   uint32_t probes = 0;
@@ -142,7 +141,7 @@ static void test_choose__a_hopeless_draft_costs_at_most_its_probes(void **state)
 
 static void test_choose__a_probe_finds_a_better_text(void **state) {
   (void)state;
-  const df_width_costs c = linear_costs(3.0, 0.2, 0.8, 0.1);
+  df_width_costs c = linear_costs(3.0, 0.2, 0.8, 0.1);
   df_width_estimate e = steady(0.01f), *one = &e;
   for (uint32_t j = 0; j < DF_WIDTH_MAX; j++) e.tried[j] = 20, e.accepted[j] = 0.2f;
   uint32_t w = 1;
@@ -167,20 +166,39 @@ static void test_choose__looks_at_the_price_of_plain_decoding_again(void **state
   for (int i = STEPS - 4; i < STEPS; i++) assert_int_equal(last[i], 1);
 }
 
-static void test_choose__a_fresh_request_decodes_plainly_first(void **state) {
+/* A draft that pays for itself many times over is seldom interrupted, one that hardly pays more often. */
+static void test_choose__plain_steps_between_drafting_cost_little(void **state) {
   (void)state;
-  const df_width_costs c = linear_costs(3.0, 0.2, 0.8, 0.1);
-  df_width_estimate e, *one = &e;
+  static const float k_p[] = {0.3f, 0.9f};
+  uint32_t plain[2] = {0};
+  for (int i = 0; i < 2; i++) {
+    df_width_costs c = linear_costs(3.0, 0.1, 0.2, 0.02);
+    df_width_estimate e = steady(k_p[i]), *one = &e;
+    assert_true(df_width_choose(&c, &one, 1, 16, 0) > 1); /* from the first step on */
+    for (int j = 0; j < 10000; j++) plain[i] += df_width_choose(&c, &one, 1, 16, 0) == 1;
+  }
+  assert_true(plain[0] > 200 && plain[0] < 1000);
+  assert_true(plain[1] > 80 && plain[1] < 200);
+}
+
+/* A new request starts from what others have seen, and is judged by its own blocks soon. */
+static void test_learn__starts_where_others_are(void **state) {
+  (void)state;
+  df_width_estimate all, e;
+  df_width_estimate_init(&all);
+  for (int i = 0; i < 200; i++) df_width_estimate_update(&all, 7, i % 2 ? 1 : 0); /* slot 0 half the time, then none */
   df_width_estimate_init(&e);
-  uint32_t plain = 0;
-  while (df_width_choose(&c, &one, 1, 16, 0) == 1) plain++;
-  assert_int_equal(plain, 4);
-  assert_true(df_width_choose(&c, &one, 1, 16, 0) > 1);
+  const double fresh = df_width_expected(&e, 4);
+  df_width_estimate_learn(&e, &all);
+  assert_true(fabs(df_width_expected(&e, 2) - 1.5) < 0.06);
+  assert_true(df_width_expected(&e, 8) < 1.8 && fresh > 2);
+  for (int i = 0; i < 12; i++) df_width_estimate_update(&e, 7, 7);
+  assert_true(df_width_expected(&e, 4) > 2.5);
 }
 
 static void test_choose__without_costs_it_does_not_draft(void **state) {
   (void)state;
-  const df_width_costs none = {0};
+  df_width_costs none = {0};
   df_width_estimate e = steady(0.9f), *one = &e;
   assert_int_equal(df_width_choose(&none, &one, 1, 16, 0), 1);
 }
@@ -207,7 +225,8 @@ int main(void) {
       cmocka_unit_test(test_choose__a_hopeless_draft_costs_at_most_its_probes),
       cmocka_unit_test(test_choose__a_probe_finds_a_better_text),
       cmocka_unit_test(test_choose__looks_at_the_price_of_plain_decoding_again),
-      cmocka_unit_test(test_choose__a_fresh_request_decodes_plainly_first),
+      cmocka_unit_test(test_choose__plain_steps_between_drafting_cost_little),
+      cmocka_unit_test(test_learn__starts_where_others_are),
       cmocka_unit_test(test_choose__without_costs_it_does_not_draft),
       cmocka_unit_test(test_choose__a_group_takes_one_width_for_all),
   };
