@@ -7,7 +7,7 @@
 
 enum {
   RESERVE = 2 * DF_MAX_WIDTH, /* positions beyond what is known that a running request must find room for */
-  SHARE_GAIN = 32             /* tokens of another's prefill that are worth waiting for */
+  SHARE_MIN = 32              /* a common prefix of fewer tokens is not worth waiting for */
 };
 
 static uint32_t pages_of(const df_sched *s, uint32_t positions) {
@@ -86,9 +86,9 @@ static bool waits_for_prefix(const df_sched *s, const df_sched_job *j) {
     if (r->no_cache || r->q.state != DF_REQ_PREFILL) continue;
     const uint32_t same = DF_MIN(DF_MIN(common_length(&r->q, &j->q), r->prefix), cacheable(j));
     const uint32_t whole = same / s->e.pages.size * s->e.pages.size;
-    if (whole < SHARE_GAIN) continue;
+    if (whole < SHARE_MIN) continue;
     if (have == UINT32_MAX) have = df_radix_lookup(&s->cache, j->q.ids, cacheable(j));
-    if (whole >= have + SHARE_GAIN) return true;
+    if (whole > have) return true;
   }
   return false;
 }

@@ -17,7 +17,38 @@ static void on_wake(void *user) {
   sched_rig *r = user;
   pthread_mutex_lock(&r->lock);
   r->woken = true;
-  pthread_cond_signal(&r->cond);
+  r->held = r->hold;
+  pthread_cond_broadcast(&r->cond);
+  while (r->held) pthread_cond_wait(&r->cond, &r->lock);
+  pthread_mutex_unlock(&r->lock);
+}
+
+/* With hold set before anything is submitted, or while the engine is held. */
+static void wait_held(sched_rig *r) {
+  pthread_mutex_lock(&r->lock);
+  while (!r->held) pthread_cond_wait(&r->cond, &r->lock);
+  pthread_mutex_unlock(&r->lock);
+}
+
+void rig_hold(sched_rig *r) {
+  pthread_mutex_lock(&r->lock);
+  r->hold = true;
+  pthread_mutex_unlock(&r->lock);
+  wait_held(r);
+}
+
+void rig_turn(sched_rig *r) {
+  pthread_mutex_lock(&r->lock);
+  r->held = false;
+  pthread_cond_broadcast(&r->cond);
+  pthread_mutex_unlock(&r->lock);
+  wait_held(r);
+}
+
+void rig_go(sched_rig *r) {
+  pthread_mutex_lock(&r->lock);
+  r->hold = r->held = false;
+  pthread_cond_broadcast(&r->cond);
   pthread_mutex_unlock(&r->lock);
 }
 
@@ -47,14 +78,17 @@ df_job rig_job(const int32_t *ids, size_t n, uint32_t max_tokens) {
   return j;
 }
 
+void rig_reserve(sched_rig *r, uint32_t n) {
+  if (n <= r->cap) return;
+  const uint32_t cap = r->cap * 2 > n ? r->cap * 2 : n + 64;
+  rig_answer *a = df_realloc(r->answers, cap * sizeof *a);
+  if (!a) fail_msg("no memory for answers");
+  r->answers = a;
+  r->cap = cap;
+}
+
 static rig_answer *grow(sched_rig *r, uint64_t id) {
-  while (id > r->cap) {
-    const uint32_t cap = r->cap ? 2 * r->cap : 64;
-    rig_answer *a = df_realloc(r->answers, cap * sizeof *a);
-    if (!a) fail_msg("no memory for answers");
-    r->answers = a;
-    r->cap = cap;
-  }
+  rig_reserve(r, (uint32_t)id);
   while (r->n < id) r->answers[r->n++] = (rig_answer){0};
   return &r->answers[id - 1];
 }

@@ -33,8 +33,8 @@ typedef struct sched_rig {
   df_sched *s;
   pthread_mutex_t lock;
   pthread_cond_t cond;
-  bool woken;
-  rig_answer *answers; /* [n], by id - 1 */
+  bool woken, hold, held; /* hold: the engine thread stops when it next has news; held: it stands there */
+  rig_answer *answers;    /* [n], by id - 1 */
   uint32_t n, cap, n_done;
   uint64_t ids_seen; /* in TOKENS events */
 } sched_rig;
@@ -56,7 +56,13 @@ void rig_sleep(sched_rig *r, uint32_t ms);
 void rig_wait(sched_rig *r, uint32_t index);
 void rig_wait_all(sched_rig *r);
 void rig_cancel(sched_rig *r, uint32_t index);
-/* Forgets the answers that are done, so that long runs stay small: indices go on. */
+/* The engine stops behind the turn that next makes an event; returns when it stands there (all events of that turn can
+ * be taken). rig_go lets it go on; rig_turn does one more such turn. */
+void rig_hold(sched_rig *r);
+void rig_turn(sched_rig *r);
+void rig_go(sched_rig *r);
+/* Room for n answers, so that later calls of the rig allocate nothing. */
+void rig_reserve(sched_rig *r, uint32_t n);
 rig_answer *rig_get(sched_rig *r, uint32_t index);
 
 /* Nothing runs, no page is held by a request; the counters agree with the events. */
