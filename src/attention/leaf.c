@@ -75,6 +75,11 @@ df_status df_leaf_commit(df_attn *a, const df_batch *batch, const uint32_t *lens
 void df_leaf_free(df_attn *a) {
   df_leaf *l = (df_leaf *)a;
   df_pages_free(l->parts, l->parts_bytes);
+  while (l->outgrown) {
+    df_leaf_scratch *old = l->outgrown;
+    l->outgrown = old->next;
+    df_pages_free(old, old->bytes);
+  }
   df_free(l);
 }
 

@@ -11,7 +11,14 @@ typedef struct df_leaf {
   uint32_t max_seqs, max_rows; /* of graph_init */
   float *parts;                /* splitkv: partial results of all KV chunks */
   size_t parts_bytes;
+  struct df_leaf_scratch *outgrown; /* former parts: programs recorded before still point there */
 } df_leaf;
+
+/* Header of outgrown scratch, written into the scratch itself. */
+typedef struct df_leaf_scratch {
+  struct df_leaf_scratch *next;
+  size_t bytes;
+} df_leaf_scratch;
 
 /* Checks the shape and allocates a leaf with the given ops. */
 df_status df_leaf_create(const df_attn_ops *ops, const char *label, const df_attn_shape *shape, df_attn **out,

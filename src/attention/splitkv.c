@@ -33,7 +33,11 @@ static df_status splitkv_graph_init(df_attn *a, uint32_t max_seqs, uint32_t max_
   if (bytes > l->parts_bytes) {
     float *p = df_pages_alloc(bytes); /* backed only as far as contexts really reach */
     if (!p) return DF_OOM(err, "split-KV scratch", bytes);
-    df_pages_free(l->parts, l->parts_bytes);
+    if (l->parts) {
+      df_leaf_scratch *old = (df_leaf_scratch *)(void *)l->parts;
+      *old = (df_leaf_scratch){l->outgrown, l->parts_bytes};
+      l->outgrown = old;
+    }
     l->parts = p;
     l->parts_bytes = bytes;
   }

@@ -115,6 +115,7 @@ static void put_graphs(df_json_out *w, const df_doctor *d) {
   }
   df_json_out_close(w);
   number(w, "bytes", d->memory.programs);
+  df_json_out_key(w, "full"), df_json_out_bool(w, d->graphs_full);
   df_json_out_key(w, "limit");
   if (d->graph_limit)
     df_json_out_u64(w, d->graph_limit);

@@ -110,7 +110,8 @@ static void print_graphs(const df_doctor *d, const df_cli *cli) {
   print_table(&t, cli);
   df_format_bytes(c[0], sizeof c[0], d->memory.programs);
   df_format_bytes(c[1], sizeof c[1], d->graph_limit);
-  printf("together %s in %u programs, limit %s\n", c[0], d->n_graphs, d->graph_limit ? c[1] : "none");
+  printf("together %s in %u programs, limit %s%s\n", c[0], d->n_graphs, d->graph_limit ? c[1] : "none",
+         d->graphs_full ? "; passes beyond it run without one" : "");
 }
 
 static void memory_row(df_table *t, const char *what, uint64_t target, uint64_t draft, const char *note) {

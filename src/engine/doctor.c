@@ -211,6 +211,7 @@ static df_status take_graphs(df_doctor *d, df_engine *e, df_error *err) {
     DF_TRY(df_spec_prepare(&e->step, d->buckets[i], e->width, false, err));
     DF_TRY(df_spec_prepare(&e->step, d->buckets[i], e->width, true, err));
   }
+  d->graphs_full = e->target.runner.graphs.full || (e->has_drafter && e->drafter.runner.graphs.full);
   const uint32_t n = e->target.runner.graphs.n + (e->has_drafter ? e->drafter.runner.graphs.n : 0);
   d->graph = df_calloc(n ? n : 1, sizeof *d->graph);
   if (!d->graph) return DF_OOM(err, "the list of programs", n * sizeof *d->graph);
@@ -251,12 +252,6 @@ static df_status take_plan(df_doctor *d, df_engine *e, const df_session_params *
   examine_leaves(d, e);
   DF_TRY(take_graphs(d, e, err));
   take_memory(d, e);
-  if (d->graph_limit && d->memory.programs > d->graph_limit) {
-    df_error why = {0};
-    (void)DF_FAIL(&why, DF_ERR_LIMIT, "the programs of all batch sizes take %llu bytes, graph memory allows %llu",
-                  (unsigned long long)d->memory.programs, (unsigned long long)d->graph_limit);
-    df_doctor_add(d, "graph-memory", &why);
-  }
   d->has_plan = true;
   return DF_OK;
 }

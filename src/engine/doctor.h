@@ -72,6 +72,7 @@ typedef struct df_doctor {
   df_doctor_graph *graph; /* [n_graphs], owned: recorded for a step of every bucket */
   uint32_t n_graphs;
   uint64_t graph_limit; /* 0 = none */
+  bool graphs_full;     /* the limit leaves programs out: their passes run eagerly */
   df_doctor_memory memory;
 
   df_doctor_alias alias[4];

@@ -40,6 +40,7 @@ typedef struct df_engine {
   df_stepper step;
   df_sampler_scratch scratch;
   df_mask_decision mask; /* of the verify-mask policy */
+  df_graph_budget graph_budget;
   bool auto_width;       /* the controller chooses among 1..width */
   df_width_costs costs;
   df_width_estimate acceptance; /* of all requests so far: where a new one starts from */

@@ -73,16 +73,21 @@ size_t df_engine_graph_bytes(const df_engine *e) {
   return df_graphs_bytes(&e->target.runner.graphs) + (e->has_drafter ? df_graphs_bytes(&e->drafter.runner.graphs) : 0);
 }
 
-/* A limit that the programs of one request's step alone exceed is refused now, not in the middle of an answer. */
-static df_status check_graph_memory(df_engine *e, const df_session_params *p, df_error *err) {
+/* A limit that the programs of one request's step alone exceed is refused now, not in the middle of an answer. What is
+ * left of a larger one goes to the programs that are asked for first; passes beyond it are emitted anew every time. */
+static df_status set_graph_memory(df_engine *e, const df_session_params *p, df_error *err) {
   if (!p->graph_memory || p->no_graph) return DF_OK;
   DF_TRY(df_spec_prepare(&e->step, 1, e->width, false, err));
   const size_t need = df_engine_graph_bytes(e);
-  if (need <= p->graph_memory) return DF_OK;
-  return DF_FAIL(err, DF_ERR_LIMIT,
-                 "a graph memory of %llu bytes is too small: the programs of one request's steps need %zu "
-                 "(raise --graph-memory, or give --no-graph)",
-                 (unsigned long long)p->graph_memory, need);
+  if (need > p->graph_memory)
+    return DF_FAIL(err, DF_ERR_LIMIT,
+                   "a graph memory of %llu bytes is too small: the programs of one request's steps need %zu "
+                   "(raise --graph-memory, or give --no-graph)",
+                   (unsigned long long)p->graph_memory, need);
+  e->graph_budget = (df_graph_budget){.limit = p->graph_memory, .used = need};
+  e->target.runner.graphs.budget = &e->graph_budget;
+  if (e->has_drafter) e->drafter.runner.graphs.budget = &e->graph_budget;
+  return DF_OK;
 }
 
 static df_status init_all(df_engine *e, const df_engine_params *p, df_error *err) {
@@ -103,7 +108,7 @@ static df_status init_all(df_engine *e, const df_engine_params *p, df_error *err
   }
   e->step = (df_stepper){&e->target, e->has_drafter ? &e->drafter : NULL, &e->pages};
   DF_TRY(df_sampler_scratch_init(&e->scratch, e->m->cfg.vocab, err));
-  DF_TRY(check_graph_memory(e, &p->session, err));
+  DF_TRY(set_graph_memory(e, &p->session, err));
   df_width_estimate_init(&e->acceptance);
   return e->auto_width ? df_engine_calibrate(e, err) : DF_OK;
 }

@@ -28,10 +28,16 @@ df_program *df_graphs_find(const df_graphs *g, const df_graph_key *key) {
   return NULL;
 }
 
-df_status df_graphs_add(df_graphs *g, const df_graph_key *key, df_program *p, df_error *err) {
-  if (g->n == DF_MAX_GRAPHS) return DF_FAIL(err, DF_ERR_LIMIT, "more than %d recorded programs", DF_MAX_GRAPHS);
+void df_graphs_add(df_graphs *g, const df_graph_key *key, df_program *p) {
+  const size_t bytes = df_program_bytes(p);
+  g->full |= g->n == DF_MAX_GRAPHS || (g->budget && bytes > g->budget->limit - g->budget->used);
+  if (g->full) {
+    df_program_free(g->eager);
+    g->eager = p;
+    return;
+  }
+  if (g->budget) g->budget->used += bytes;
   g->items[g->n++] = (df_graph){*key, p};
-  return DF_OK;
 }
 
 size_t df_graphs_bytes(const df_graphs *g) {

@@ -31,11 +31,18 @@ typedef struct df_graph {
   df_program *program;
 } df_graph;
 
+/* What recorded programs may take together: the tables of target and draft share one. */
+typedef struct df_graph_budget {
+  uint64_t limit, used; /* bytes */
+} df_graph_budget;
+
 typedef struct df_graphs {
   df_graph *items; /* [DF_MAX_GRAPHS] */
   uint32_t n;
-  df_program *eager; /* reused by every eager pass */
+  df_program *eager;       /* reused by every eager pass */
+  df_graph_budget *budget; /* borrowed; NULL = no limit */
   bool enabled;
+  bool full; /* nothing more is recorded: passes without a program run eagerly */
 } df_graphs;
 
 df_status df_graphs_init(df_graphs *g, bool enabled, df_error *err) DF_CHECK;
@@ -43,8 +50,9 @@ void df_graphs_release(df_graphs *g);
 bool df_graph_key_equal(const df_graph_key *a, const df_graph_key *b);
 /* The program of this key, or NULL. */
 df_program *df_graphs_find(const df_graphs *g, const df_graph_key *key);
-/* Takes ownership of a freshly emitted program. LIMIT when the table is full. */
-df_status df_graphs_add(df_graphs *g, const df_graph_key *key, df_program *p, df_error *err) DF_CHECK;
+/* Takes a freshly emitted program and keeps it under its key; where the table or the budget is full it becomes the
+ * eager program instead, and no more are kept. No pass may be running. */
+void df_graphs_add(df_graphs *g, const df_graph_key *key, df_program *p);
 /* Memory of all recorded programs. */
 size_t df_graphs_bytes(const df_graphs *g);
 

@@ -14,12 +14,13 @@ static df_status capture(df_runner *r, const df_graph_key *key, uint32_t max_row
                          void *ctx, df_program **out, df_error *err) {
   df_program *p;
   DF_TRY(df_program_create(max_rows, max_seqs, df_pool_threads(df_cpu_pool(r->cpu)), &p, err));
-  df_status s = emit(ctx, p, key, err);
-  if (s == DF_OK) s = df_graphs_add(&r->graphs, key, p, err);
+  const df_status s = emit(ctx, p, key, err);
   if (s != DF_OK) {
     df_program_free(p);
     return s;
   }
+  df_cpu_quiesce(r->cpu); /* the eager program of earlier passes may have to make room */
+  df_graphs_add(&r->graphs, key, p);
   *out = p;
   return DF_OK;
 }
@@ -37,11 +38,11 @@ static df_status emit_eager(df_runner *r, const df_graph_key *key, uint32_t max_
 df_status df_runner_run(df_runner *r, const df_graph_key *key, const df_batch *batch, df_mask_buffer *mask,
                         uint32_t max_rows, uint32_t max_seqs, df_emit_fn emit, void *ctx, df_error *err) {
   df_program *p = r->graphs.enabled ? df_graphs_find(&r->graphs, key) : NULL;
-  const bool replay = p != NULL;
-  const df_attn_phase phase = replay ? DF_PHASE_REPLAY : r->graphs.enabled ? DF_PHASE_CAPTURE : DF_PHASE_EAGER;
+  const bool replay = p != NULL, record = r->graphs.enabled && !r->graphs.full;
+  const df_attn_phase phase = replay ? DF_PHASE_REPLAY : record ? DF_PHASE_CAPTURE : DF_PHASE_EAGER;
   DF_TRY(r->attn->ops->plan(r->attn, batch, key->mode, phase, err));
   if (!replay) {
-    if (r->graphs.enabled)
+    if (record)
       DF_TRY(capture(r, key, max_rows, max_seqs, emit, ctx, &p, err));
     else
       DF_TRY(emit_eager(r, key, max_rows, max_seqs, emit, ctx, &p, err));
@@ -55,6 +56,6 @@ df_status df_runner_run(df_runner *r, const df_graph_key *key, const df_batch *b
 df_status df_runner_prepare(df_runner *r, const df_graph_key *key, uint32_t max_rows, uint32_t max_seqs,
                             df_emit_fn emit, void *ctx, df_error *err) {
   df_program *p;
-  if (!r->graphs.enabled || df_graphs_find(&r->graphs, key)) return DF_OK;
+  if (!r->graphs.enabled || r->graphs.full || df_graphs_find(&r->graphs, key)) return DF_OK;
   return capture(r, key, max_rows, max_seqs, emit, ctx, &p, err);
 }

@@ -24,7 +24,8 @@ void df_runner_release(df_runner *r);
 df_status df_runner_run(df_runner *r, const df_graph_key *key, const df_batch *batch, df_mask_buffer *mask,
                         uint32_t max_rows, uint32_t max_seqs, df_emit_fn emit, void *ctx, df_error *err) DF_CHECK;
 
-/* Records the pass now when it is not there yet, so that no later step allocates. Nothing to do in eager mode. */
+/* Records the pass now when it is not there yet and there is room, so that no later step allocates. Nothing to do in
+ * eager mode. */
 df_status df_runner_prepare(df_runner *r, const df_graph_key *key, uint32_t max_rows, uint32_t max_seqs,
                             df_emit_fn emit, void *ctx, df_error *err) DF_CHECK;
 
