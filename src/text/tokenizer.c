@@ -241,6 +241,7 @@ void df_tokenizer_free(df_tokenizer *t) {
   df_added_release(&t->added_always);
   df_added_release(&t->added_all);
   df_free(t->eog);
+  df_token_trie_free(t->trie);
   df_free(t);
 }
 

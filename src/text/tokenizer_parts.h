@@ -1,11 +1,14 @@
 /*
- * text/tokenizer_parts.h - the inside of a df_tokenizer, for the files tokenizer*.c only.
+ * text/tokenizer_parts.h - the inside of a df_tokenizer, for the files tokenizer*.c and grammar_vocab.c only.
  */
 #ifndef DF_TEXT_TOKENIZER_PARTS_H
 #define DF_TEXT_TOKENIZER_PARTS_H
 
+#include <stdatomic.h>
+
 #include "base/map.h"
 #include "text/bpe.h"
+#include "text/grammar_vocab.h"
 #include "text/pretok.h"
 #include "text/tokenizer.h"
 
@@ -61,6 +64,7 @@ struct df_tokenizer {
   int32_t *eog;
   size_t n_eog;
   uint64_t hash;
+  df_token_trie *_Atomic trie; /* NULL until a grammar asks for it */
 };
 
 static inline bool df_token_type_is_special(int type) { return type == DF_TOKEN_CONTROL || type == DF_TOKEN_UNKNOWN; }
