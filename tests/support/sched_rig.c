@@ -137,6 +137,7 @@ static void take_tokens(sched_rig *r, rig_answer *a, const df_sched_event *ev) {
   a->n += ev->n_ids;
   a->text_len += ev->text_len;
   a->n_tokens++;
+  a->ended_drafted = ev->n_ids && ev->n_accepted == ev->n_ids;
   a->drafted += ev->n_drafted;
   r->ids_seen += ev->n_ids;
 }

@@ -25,6 +25,7 @@ typedef struct rig_answer {
   float *prompt_logprobs;        /* [prompt tokens] or NULL */
   uint32_t n_started, n_tokens, drafted;
   bool done;
+  bool ended_drafted; /* the last token was a draft */
   df_sched_event end; /* of DONE; its pointers are not valid */
   df_stats start;     /* of STARTED */
 } rig_answer;

@@ -1,0 +1,239 @@
+/* Requests under a grammar: the text follows it, ends where it ends, and is the same with and without drafting, with
+ * company, after parking. Requests beside them that have none do not notice. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+#include "dflash/dflash.h"
+#include "support/sched_rig.h"
+#include "support/tiny_target.h"
+
+enum { CTX = 256, N_RULES = 6, N_VARIANTS = 5 };
+
+typedef struct fixture {
+  tiny_spec spec;
+  df_model *m;
+  df_draft *d;
+  df_grammar *g[N_RULES];
+} fixture;
+
+/* What each grammar admits, worked out by hand below. */
+static const char *const k_rules[N_RULES] = {
+    "root ::= [a-z]{5,40}",
+    "root ::= (\"the\" | \"an\" | \"in\")+ \".\"",
+    "root ::= \"hello there\"",
+    "root ::= \"{\" pair (\",\" pair)* \"}\"\npair ::= [a-c] \":\" [0-9]+",
+    "root ::= item{3}\nitem ::= [^\\x00-\\x7f] | [0-9] [0-9]",
+    "root ::= \"a\"* \"b\"",
+};
+
+static bool all_lower(const char *s, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (s[i] < 'a' || s[i] > 'z') return false;
+  return true;
+}
+
+static bool words(const char *s, size_t n) {
+  size_t i = 0, k = 0;
+  for (;; k++) {
+    if (n - i >= 3 && memcmp(s + i, "the", 3) == 0)
+      i += 3;
+    else if (n - i >= 2 && (memcmp(s + i, "an", 2) == 0 || memcmp(s + i, "in", 2) == 0))
+      i += 2;
+    else
+      return k > 0 && n - i == 1 && s[i] == '.';
+  }
+}
+
+static bool pairs(const char *s, size_t n) {
+  size_t i = 1;
+  if (n < 5 || s[0] != '{') return false;
+  for (;; i++) {
+    if (n - i < 4 || s[i] < 'a' || s[i] > 'c' || s[i + 1] != ':') return false;
+    size_t digits = 0;
+    for (i += 2; i < n && s[i] >= '0' && s[i] <= '9'; i++) digits++;
+    if (!digits || i == n) return false;
+    if (s[i] != ',') return s[i] == '}' && i + 1 == n;
+  }
+}
+
+static bool items(const char *s, size_t n) {
+  size_t i = 0, k = 0;
+  for (; i < n; k++) {
+    const unsigned char c = (unsigned char)s[i];
+    if (c >= '0' && c <= '9') {
+      if (i + 1 >= n || s[i + 1] < '0' || s[i + 1] > '9') return false;
+      i += 2;
+    } else {
+      const size_t len = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC2 ? 2 : 0;
+      if (!len) return false;
+      i += len;
+    }
+  }
+  return k == 3 && i == n;
+}
+
+static bool follows(uint32_t rule, const char *s, size_t n) {
+  switch (rule) {
+    case 0: return n >= 5 && n <= 40 && all_lower(s, n);
+    case 1: return words(s, n);
+    case 2: return n == 11 && memcmp(s, "hello there", 11) == 0;
+    case 3: return pairs(s, n);
+    case 4: return items(s, n);
+    default: return n > 0 && strspn(s, "a") == n - 1 && s[n - 1] == 'b';
+  }
+}
+
+static int setup(void **state) {
+  df_error err = {0};
+  fixture *f = df_calloc(1, sizeof *f);
+  if (!f) return -1;
+  f->spec = tiny_spec_default();
+  f->m = tiny_open(&f->spec, 1);
+  f->d = tiny_open_draft(&f->spec, f->m);
+  for (uint32_t i = 0; i < N_RULES; i++)
+    if (df_grammar_from_gbnf(f->m->tok, k_rules[i], strlen(k_rules[i]), &f->g[i], &err) != DF_OK)
+      fail_msg("%s: %s", k_rules[i], err.msg);
+  *state = f;
+  return 0;
+}
+
+static int teardown(void **state) {
+  fixture *f = *state;
+  for (uint32_t i = 0; i < N_RULES; i++) df_grammar_release(f->g[i]);
+  df_draft_close(f->d);
+  df_model_close(f->m);
+  df_free(f);
+  return 0;
+}
+
+static df_sched_params params(uint32_t max_seqs, uint32_t kv_tokens) {
+  df_sched_params p = {.engine = {.session = df_session_params_default(), .max_seqs = max_seqs}, .max_waiting = 64};
+  p.engine.session.n_ctx = CTX;
+  p.engine.kv_tokens = kv_tokens;
+  return p;
+}
+
+/* rule N_RULES: none. The prompt ends in a letter that some grammar likes, so that drafts have a chance. */
+static df_job job_of(const fixture *f, uint32_t rule, uint32_t variant, int32_t *ids) {
+  const uint32_t n = 30 + 5 * variant;
+  for (uint32_t i = 0; i < n; i++)
+    ids[i] = (int32_t)((i * 7 + rule * 3) % 5 == 0 ? 'a' : "the1a:3b"[(i + variant) % 8]);
+  df_job j = rig_job(ids, n, 60);
+  j.grammar = rule < N_RULES ? f->g[rule] : NULL;
+  j.gen.ignore_eos = variant == 1; /* a grammar ends all the same */
+  j.gen.sampling.seed = variant;
+  if (variant == 2) j.gen.sampling.temperature = 0.8f;
+  if (variant == 3) j.gen.sampling.temperature = 1.0f, j.gen.sampling.repetition_penalty = 1.1f;
+  if (variant == 4) j.gen.min_tokens = 50;
+  return j;
+}
+
+static void test_grammar__same_text_with_drafts_and_company(void **state) {
+  fixture *f = *state;
+  int32_t ids[CTX];
+  sched_rig plain, r;
+  df_sched_params p = params(1, 0);
+  rig_init(&plain, f->m, NULL, &p);
+  for (uint32_t rule = 0; rule <= N_RULES; rule++)
+    for (uint32_t v = 0; v < N_VARIANTS; v++) {
+      const df_job j = job_of(f, rule, v, ids);
+      (void)rig_submit(&plain, &j);
+    }
+  rig_wait_all(&plain);
+  uint32_t ended = 0;
+  for (uint32_t rule = 0; rule < N_RULES; rule++)
+    for (uint32_t v = 0; v < N_VARIANTS; v++) {
+      const rig_answer *a = rig_get(&plain, rule * N_VARIANTS + v);
+      assert_int_equal(a->end.failed, DF_OK);
+      if (a->end.finish == DF_FINISH_LENGTH) continue; /* not through yet */
+      assert_int_equal(a->end.finish, DF_FINISH_EOS);
+      if (!follows(rule, a->text, a->text_len)) fail_msg("rule %u admits no \"%.*s\"", rule, (int)a->text_len, a->text);
+      ended++;
+    }
+  assert_true(ended > 15);
+  uint64_t accepted = 0, parked = 0;
+  for (int round = 0; round < 4; round++) {
+    df_sched_stats st;
+    p = params(round == 0 ? 16 : 7, round < 2 ? 0 : CTX - 96);
+    p.engine.session.page_size = round == 3 ? 1 : 16;
+    rig_init(&r, f->m, f->d, &p);
+    for (uint32_t i = 0; i < plain.n; i++) {
+      static const int32_t widths[] = {16, 0, 4, 8, 2, 1};
+      df_job j = job_of(f, i / N_VARIANTS, i % N_VARIANTS, ids);
+      j.spec_width = widths[(i + (uint32_t)round) % 6];
+      j.logprobs = i % 4 == 0;
+      (void)rig_submit(&r, &j);
+    }
+    rig_assert_at_rest(&r);
+    for (uint32_t i = 0; i < plain.n; i++) {
+      char what[48];
+      (void)snprintf(what, sizeof what, "round %d, rule %u, variant %u", round, i / N_VARIANTS, i % N_VARIANTS);
+      rig_assert_same(rig_get(&r, i), rig_get(&plain, i), what);
+    }
+    df_sched_get_stats(r.s, &st);
+    accepted += st.accepted;
+    parked += st.preempted;
+    rig_release(&r);
+  }
+  assert_true(accepted > 50 && parked > 0);
+  rig_release(&plain);
+}
+
+/* Answers that end at many places of a block: as the target's own token, or as a draft that stands, behind which the
+ * matcher must not be asked. */
+static void test_grammar__ends_anywhere_in_a_block(void **state) {
+  fixture *f = *state;
+  int32_t ids[64];
+  sched_rig r;
+  const df_sched_params p = params(8, 0);
+  uint32_t drafted_ends = 0;
+  rig_init(&r, f->m, f->d, &p);
+  char text[64];
+  for (uint32_t n = 1; n <= 120; n++) {
+    df_grammar *g;
+    df_error err = {0};
+    const uint32_t letters = 1 + n % 9;
+    (void)snprintf(text, sizeof text, "root ::= [ -~]{%u,%u}", letters, letters + n % 2);
+    assert_int_equal(df_grammar_from_gbnf(f->m->tok, text, strlen(text), &g, &err), DF_OK);
+    for (uint32_t i = 0; i < 48; i++) ids[i] = i % (2 + n / 9 % 5) ? TINY_END : (int32_t)(32 + (n * 7) % 95);
+    for (int ignore = 0; ignore < 2; ignore++) {
+      df_job j = rig_job(ids, 48, 60);
+      j.grammar = g;
+      j.gen.ignore_eos = ignore == 1;
+      j.spec_width = 2 + (int32_t)n % 15;
+      (void)rig_submit(&r, &j);
+    }
+    df_grammar_release(g); /* the submissions hold it */
+    rig_wait_all(&r);
+    for (uint32_t k = 2; k > 0; k--) {
+      const rig_answer *a = rig_get(&r, r.n - k);
+      assert_int_equal(a->end.failed, DF_OK);
+      assert_int_equal(a->end.finish, DF_FINISH_EOS);
+      assert_true(a->text_len >= letters && a->text_len <= letters + n % 2);
+      for (uint32_t i = 0; i < a->text_len; i++) assert_true(a->text[i] >= ' ' && a->text[i] <= '~');
+      assert_true(df_tokenizer_is_eog(f->m->tok, a->ids[a->n - 1]));
+      assert_int_equal(a->end.matched_id, a->ids[a->n - 1]);
+      drafted_ends += a->ended_drafted;
+    }
+  }
+  rig_assert_at_rest(&r);
+  if (drafted_ends < 10) fail_msg("only %u ends were drafted", drafted_ends);
+  rig_release(&r);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_grammar__same_text_with_drafts_and_company),
+      cmocka_unit_test(test_grammar__ends_anywhere_in_a_block),
+  };
+  return cmocka_run_group_tests_name("sched_grammar", tests, setup, teardown);
+}
