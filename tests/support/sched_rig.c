@@ -175,7 +175,7 @@ void rig_sleep(sched_rig *r, uint32_t ms) {
 }
 
 static void check_time(uint64_t since) {
-  if (df_now_ns() - since > 300u * 1000000000u) fail_msg("the scheduler does not come to an end");
+  if (df_now_ns() - since > 300 * UINT64_C(1000000000)) fail_msg("the scheduler does not come to an end");
 }
 
 void rig_wait(sched_rig *r, uint32_t index) {
