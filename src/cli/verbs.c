@@ -72,6 +72,11 @@ const df_verb df_verbs[] = {
      "bench at every width of --widths. compare shows the runs of several --out folders with their commands, a paired "
      "significance test and the first question whose texts differ.",
      df_verb_eval},
+    {DF_VERB_QUANTIZE, "quantize", "IN OUT TYPE[,PATTERN=TYPE...]", 3, false, "Round the matrices of a GGUF file",
+     "Writes a copy of a GGUF file whose matrices have another type: Q4_0, Q4_1, Q8_0 or F32, for all of them or for "
+     "those whose names match a pattern (fc.weight=Q8_0); later rules win. Vectors and metadata are copied. Scales are "
+     "chosen for the least squared error, which is printed as a share of the weights' power.",
+     df_verb_quantize},
     {DF_VERB_VERSION, "version", "", 0, false, "Show the version and how it was built",
      "Prints version, compiler and kernels. --cpu-info describes the processor.", df_verb_version},
     {DF_VERB_HELP, "help", "[VERB]", 1, false, "Show help", "Shows this overview or the options of one verb.",

@@ -25,7 +25,8 @@ enum {
   DF_VERB_MAN = 1 << 10,
   DF_VERB_CHECK = 1 << 11,
   DF_VERB_DOCTOR = 1 << 12,
-  DF_VERB_EVAL = 1 << 20
+  DF_VERB_EVAL = 1 << 20,
+  DF_VERB_QUANTIZE = 1 << 21
 };
 
 enum { DF_EXIT_OK = 0, DF_EXIT_FAILURE = 1, DF_EXIT_USAGE = 2, DF_EXIT_INTERRUPTED = 130 };
@@ -73,5 +74,6 @@ int df_verb_man(df_cli *cli);
 int df_verb_check(df_cli *cli);
 int df_verb_doctor(df_cli *cli);
 int df_verb_eval(df_cli *cli);
+int df_verb_quantize(df_cli *cli);
 
 #endif
