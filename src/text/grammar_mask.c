@@ -15,25 +15,37 @@ static df_status put_aside(df_gmask *m, uint32_t node, df_error *err) {
 }
 
 /* Nodes first..end of the trie, all below the depth for which p->walk is filled. aside: NULL for places that are known
- * to their end. */
+ * to their end. The tables of the places on the way are at hand, so that a known step is one look-up. */
 static df_status walk(df_places *p, uint32_t first, uint32_t end, uint64_t *bits, df_gmask *aside, df_error *err) {
-  const df_token_trie *t = p->trie;
+  const df_trie_node *nodes = p->trie->nodes;
   const uint8_t *classes = p->pda->classes;
+  const uint32_t *tables[DF_TRIE_MAX_DEPTH + 1];
+  if (first < end) tables[nodes[first].depth - 1] = p->places[p->walk[nodes[first].depth - 1]]->to;
   for (uint32_t i = first; i < end;) {
-    uint32_t depth = t->depth[i], to;
-    DF_TRY(df_places_go(p, p->walk[depth - 1], classes[t->byte[i]], &to, err));
+    const df_trie_node node = nodes[i];
+    const uint32_t *table = tables[node.depth - 1];
+    uint32_t class = classes[node.byte], to = table ? table[class] : DF_GRAMMAR_NONE;
+    if (to == DF_GRAMMAR_NONE) {
+      DF_TRY(df_places_step(p, p->walk[node.depth - 1], class, &to, err));
+      tables[node.depth - 1] = p->places[p->walk[node.depth - 1]]->to;
+    }
     if (to == DF_PLACE_DEAD) {
-      i = t->skip[i];
+      i = node.skip;
       continue;
     }
-    for (int32_t id = t->token[i]; id >= 0; id = t->same[id]) set_bit(bits, id);
+    if (node.token >= 0) {
+      set_bit(bits, node.token);
+      for (int32_t id = p->trie->same[node.token]; id >= 0; id = p->trie->same[id]) set_bit(bits, id);
+    }
     if (aside && p->places[to]->leaves) {
-      if (t->skip[i] > i + 1) DF_TRY(put_aside(aside, i, err));
-      i = t->skip[i];
+      if (node.skip > i + 1) DF_TRY(put_aside(aside, i, err));
+      i = node.skip;
       continue;
     }
-    p->walk[depth] = to;
     i++;
+    if (node.skip == i) continue; /* nothing below */
+    p->walk[node.depth] = to;
+    tables[node.depth] = p->places[to]->to;
   }
   return DF_OK;
 }
@@ -41,11 +53,11 @@ static df_status walk(df_places *p, uint32_t first, uint32_t end, uint64_t *bits
 /* The bytes from the root to a node, which the place allows. */
 static df_status walk_to(df_places *p, uint32_t place, uint32_t node, df_error *err) {
   const df_token_trie *t = p->trie;
-  uint32_t path[DF_TRIE_MAX_DEPTH], n = t->depth[node];
+  uint32_t path[DF_TRIE_MAX_DEPTH], n = t->nodes[node].depth;
   for (uint32_t i = node, k = n; k > 0; i = t->parent[i]) path[--k] = i;
   p->walk[0] = place;
   for (uint32_t k = 0; k < n; k++)
-    DF_TRY(df_places_go(p, p->walk[k], p->pda->classes[t->byte[path[k]]], &p->walk[k + 1], err));
+    DF_TRY(df_places_go(p, p->walk[k], p->pda->classes[t->nodes[path[k]].byte], &p->walk[k + 1], err));
   return DF_OK;
 }
 
@@ -82,7 +94,7 @@ static df_status make_top_mask(df_places *p, uint32_t top, df_error *err) {
   memset(m->bits, 0, p->words * sizeof *m->bits);
   p->walk[0] = top;
   DF_TRY(walk(p, 0, p->trie->n, m->bits, m, err));
-  for (uint32_t i = 0; i < m->n_nodes; i++) aside += p->trie->skip[m->nodes[i]] - m->nodes[i];
+  for (uint32_t i = 0; i < m->n_nodes; i++) aside += p->trie->nodes[m->nodes[i]].skip - m->nodes[i];
   if (aside > p->trie->n / 4) { /* it leaves nearly everything open: walk places with this top at once */
     p->places[top]->top = DF_PLACE_DEAD;
     m->n_nodes = 0;
@@ -98,7 +110,7 @@ static df_status fill_from_top(df_places *p, uint32_t place, uint32_t top, uint6
   for (uint32_t i = 0; i < known->n_nodes; i++) {
     uint32_t node = known->nodes[i];
     DF_TRY(walk_to(p, place, node, err));
-    DF_TRY(walk(p, node + 1, p->trie->skip[node], bits, NULL, err));
+    DF_TRY(walk(p, node + 1, p->trie->nodes[node].skip, bits, NULL, err));
   }
   return DF_OK;
 }

@@ -44,14 +44,11 @@ static size_t common(df_slice a, df_slice b) {
 }
 
 static df_status trie_alloc(df_token_trie *trie, size_t n, uint32_t vocab, df_error *err) {
-  trie->byte = df_alloc(n + 1);
-  trie->depth = df_calloc(n + 1, sizeof *trie->depth);
-  trie->skip = df_calloc(n + 1, sizeof *trie->skip);
+  trie->nodes = df_calloc(n + 1, sizeof *trie->nodes);
   trie->parent = df_calloc(n + 1, sizeof *trie->parent);
-  trie->token = df_calloc(n + 1, sizeof *trie->token);
   trie->same = df_calloc(vocab, sizeof *trie->same);
-  if (!trie->byte || !trie->depth || !trie->skip || !trie->parent || !trie->token || !trie->same)
-    return DF_OOM(err, "the trie of the vocabulary", n * 15);
+  if (!trie->nodes || !trie->parent || !trie->same)
+    return DF_OOM(err, "the trie of the vocabulary", n * sizeof *trie->nodes);
   return DF_OK;
 }
 
@@ -64,20 +61,18 @@ static void fill(df_token_trie *trie, const word *words, size_t n_words) {
     size_t shared = w ? common(words[w - 1].s, s) : 0;
     trie->same[words[w].id] = -1;
     if (s.n == 1) trie->spelled[(uint8_t)s.p[0]] = true;
-    while (open > shared) trie->skip[path[--open]] = trie->n;
+    while (open > shared) trie->nodes[path[--open]].skip = trie->n;
     for (; open < s.n; open++) {
       uint32_t i = trie->n++;
-      trie->byte[i] = (uint8_t)s.p[open];
-      trie->depth[i] = (uint16_t)(open + 1);
+      trie->nodes[i] = (df_trie_node){.token = -1, .depth = (uint16_t)(open + 1), .byte = (uint8_t)s.p[open]};
       trie->parent[i] = open ? path[open - 1] : UINT32_MAX;
-      trie->token[i] = -1;
       path[open] = i;
     }
     uint32_t last = path[open - 1];
-    trie->same[words[w].id] = trie->token[last];
-    trie->token[last] = words[w].id;
+    trie->same[words[w].id] = trie->nodes[last].token;
+    trie->nodes[last].token = words[w].id;
   }
-  while (open > 0) trie->skip[path[--open]] = trie->n;
+  while (open > 0) trie->nodes[path[--open]].skip = trie->n;
 }
 
 static df_status build(const df_tokenizer *t, df_token_trie **out, df_error *err) {
@@ -120,11 +115,8 @@ df_status df_token_trie_get(const df_tokenizer *t, const df_token_trie **out, df
 
 void df_token_trie_free(df_token_trie *trie) {
   if (!trie) return;
-  df_free(trie->byte);
-  df_free(trie->depth);
-  df_free(trie->skip);
+  df_free(trie->nodes);
   df_free(trie->parent);
-  df_free(trie->token);
   df_free(trie->same);
   df_free(trie);
 }

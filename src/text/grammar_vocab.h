@@ -13,17 +13,20 @@
 
 enum { DF_TRIE_MAX_DEPTH = 1024 };
 
-/* Nodes in preorder without the root: the children of node i, if any, begin at i + 1, and skip[i] is the first node
- * behind its subtree. */
+typedef struct df_trie_node {
+  uint32_t skip;  /* first node behind the subtree */
+  int32_t token;  /* a token that ends here, or -1 */
+  uint16_t depth; /* 1 = first byte of a token */
+  uint8_t byte;
+} df_trie_node;
+
+/* Nodes in preorder without the root: the children of node i, if any, begin at i + 1. */
 typedef struct df_token_trie {
   uint32_t n;
-  uint8_t *byte;     /* [n] */
-  uint16_t *depth;   /* [n] 1 = first byte of a token */
-  uint32_t *skip;    /* [n] */
-  uint32_t *parent;  /* [n] UINT32_MAX below the root */
-  int32_t *token;    /* [n] a token that ends here, or -1 */
-  int32_t *same;     /* [vocabulary] another token of the same bytes, or -1 */
-  bool spelled[256]; /* whether some token is this single byte */
+  df_trie_node *nodes; /* [n] */
+  uint32_t *parent;    /* [n] UINT32_MAX below the root */
+  int32_t *same;       /* [vocabulary] another token of the same bytes, or -1 */
+  bool spelled[256];   /* whether some token is this single byte */
 } df_token_trie;
 
 /* DF_ERR_MEMORY. */
