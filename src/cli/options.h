@@ -82,6 +82,21 @@ typedef enum df_opt_id {
   OPT_EVAL_PREFIX_CACHE,
   OPT_EVAL_ROWS,
   OPT_EVAL_FAULT_BINARY,
+  OPT_HOST,
+  OPT_PORT,
+  OPT_API_KEY,
+  OPT_API_KEY_FILE,
+  OPT_ALIAS,
+  OPT_PARALLEL,
+  OPT_KV_MEMORY,
+  OPT_MAX_QUEUE,
+  OPT_REQUEST_TIMEOUT,
+  OPT_DRAIN_TIMEOUT,
+  OPT_PREFIX_CACHE,
+  OPT_CORS,
+  OPT_STRICT_MODEL,
+  OPT_MAX_BODY,
+  OPT_MAX_CONNECTIONS,
   OPT_DECODE,
   OPT_PIECES,
   OPT_FULL,
@@ -117,6 +132,7 @@ typedef enum df_opt_group {
   DF_GROUP_SAMPLING,
   DF_GROUP_SPEC,
   DF_GROUP_ATTENTION,
+  DF_GROUP_SERVER,
   DF_GROUP_TOOL,
   DF_GROUP_PULL,
   DF_GROUP_GENERAL,
@@ -155,8 +171,10 @@ enum { DF_OPT_LIST_MAX = 32, DF_OPT_POSITIONAL_MAX = 8 };
 typedef struct df_opts {
   uint32_t verb; /* one bit */
   df_opt_value v[OPT_COUNT];
-  const char *stop[DF_OPT_LIST_MAX]; /* values of the one LIST option */
+  const char *stop[DF_OPT_LIST_MAX]; /* values of the LIST options: --stop, --api-key */
   uint32_t n_stop;
+  const char *keys[DF_OPT_LIST_MAX];
+  uint32_t n_keys;
   const char *pos[DF_OPT_POSITIONAL_MAX];
   uint32_t n_pos;
   int argc; /* the whole command line, for --json */

@@ -105,7 +105,8 @@ static const struct {
     {"-st --single-turn", "use dflash run, or pipe the question into dflash chat"},
     {"-i --interactive -if --interactive-first -mli --multiline-input", "use dflash chat; \"\"\" starts a block"},
     {"--instruct -ins", "use --chat"},
-    {"--host --port --api-key", "these belong to a server"},
+    {"--metrics --slots --props --enable-metrics --no-webui --webui", "always on; leave the flag out"},
+    {"--ssl-key-file --ssl-cert-file --ssl-keyfile --ssl-certfile", "put a proxy that speaks TLS in front"},
     {"--no-display-prompt --simple-io --no-warmup --warmup --no-perf --perf",
      "this is how it behaves; leave the flag out"},
     {"-tp --tensor-parallel-size -dp --data-parallel-size --mem-fraction-static --gpu-memory-utilization --dtype",
@@ -217,13 +218,16 @@ static df_status assign(df_opts *o, df_opt_id id, const char *text, df_opt_sourc
         return bad_value(opt, from, text, err);
       break;
     }
-    case DF_OPT_LIST:
+    case DF_OPT_LIST: {
+      const char **list = id == OPT_API_KEY ? o->keys : o->stop;
+      uint32_t *n = id == OPT_API_KEY ? &o->n_keys : &o->n_stop;
       if (!*text) return DF_FAIL(err, DF_ERR_ARGUMENT, "%s needs a text, not an empty one", from);
-      if (source == DF_FROM_ARGV && o->v[id].source == DF_FROM_ENV) o->n_stop = 0; /* the command line wins */
-      if (o->n_stop == DF_OPT_LIST_MAX)
+      if (source == DF_FROM_ARGV && o->v[id].source == DF_FROM_ENV) *n = 0; /* the command line wins */
+      if (*n == DF_OPT_LIST_MAX)
         return DF_FAIL(err, DF_ERR_ARGUMENT, "%s may be given at most %d times", from, DF_OPT_LIST_MAX);
-      o->stop[o->n_stop++] = text;
+      list[(*n)++] = text;
       break;
+    }
   }
   o->v[id] = v;
   return DF_OK;

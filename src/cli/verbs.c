@@ -18,6 +18,12 @@ const df_verb df_verbs[] = {
      "and end a block of several lines; a backslash at the end of a line continues it. When standard input is not a "
      "terminal, every line or block is one question and only the answers are printed.",
      df_verb_chat},
+    {DF_VERB_SERVE, "serve", "", 0, false, "Serve the model to many people at once over HTTP",
+     "Answers OpenAI's chat, completions and responses endpoints, SGLang's and llama-server's own endpoints, "
+     "Prometheus "
+     "metrics and a web page. Requests are batched as they come, prompts that begin alike share their KV, and the text "
+     "of a request does not depend on the others. SIGTERM lets running requests finish; a second one stops at once.",
+     df_verb_serve},
     {DF_VERB_DEMO, "demo", "", 0, false, "Show the gain of a draft on three real questions",
      "Answers three questions (chat, code, arithmetic) greedily, without and with the draft, and prints the speed of "
      "both, the accept length and the acceptance by position. Fails when the two texts differ.",

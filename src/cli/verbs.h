@@ -25,6 +25,7 @@ enum {
   DF_VERB_MAN = 1 << 10,
   DF_VERB_CHECK = 1 << 11,
   DF_VERB_DOCTOR = 1 << 12,
+  DF_VERB_SERVE = 1 << 14,
   DF_VERB_EVAL = 1 << 20,
   DF_VERB_QUANTIZE = 1 << 21
 };
@@ -73,6 +74,7 @@ int df_verb_completion(df_cli *cli);
 int df_verb_man(df_cli *cli);
 int df_verb_check(df_cli *cli);
 int df_verb_doctor(df_cli *cli);
+int df_verb_serve(df_cli *cli);
 int df_verb_eval(df_cli *cli);
 int df_verb_quantize(df_cli *cli);
 

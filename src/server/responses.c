@@ -1,0 +1,325 @@
+/* POST /v1/responses in OpenAI's shape, text only: whole replies and the stream of named events. Nothing is stored. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "server/routes.h"
+
+static void member_s(df_json_out *w, const char *key, const char *v) {
+  df_json_out_key(w, key);
+  df_json_out_cstr(w, v);
+}
+
+static void member_null(df_json_out *w, const char *key) {
+  df_json_out_key(w, key);
+  df_json_out_null(w);
+}
+
+static void item_id(df_json_out *w, const char *key, const df_task *t) {
+  char id[DF_TASK_ID_MAX + 8];
+  (void)snprintf(id, sizeof id, "msg_%s", t->id + strlen("resp_"));
+  df_json_out_key(w, key);
+  df_json_out_cstr(w, id);
+}
+
+/* ---- objects ---- */
+
+static void part_json(df_json_out *w, const char *text, size_t n) {
+  df_json_out_object(w);
+  member_s(w, "type", "output_text");
+  df_json_out_key(w, "text"), df_json_out_str(w, text, n);
+  df_json_out_key(w, "annotations");
+  df_json_out_array(w);
+  df_json_out_close(w);
+  df_json_out_key(w, "logprobs");
+  df_json_out_array(w);
+  df_json_out_close(w);
+  df_json_out_close(w);
+}
+
+static const char *status_of(const df_choice *c) {
+  if (!c->done) return "in_progress";
+  return strcmp(df_finish_word(c->finish), "stop") == 0 ? "completed" : "incomplete";
+}
+
+static void item_json(df_json_out *w, const df_task *t, const df_choice *c, bool with_text) {
+  df_json_out_object(w);
+  item_id(w, "id", t);
+  member_s(w, "type", "message");
+  member_s(w, "status", status_of(c));
+  member_s(w, "role", "assistant");
+  df_json_out_key(w, "content");
+  df_json_out_array(w);
+  if (with_text) part_json(w, c->text.data ? c->text.data : "", c->text.len);
+  df_json_out_close(w);
+  df_json_out_close(w);
+}
+
+/* A member of the request, or what stands for its absence. */
+static void repeat(df_json_out *w, const df_task *t, const char *key, const char *absent) {
+  const df_json *v = df_json_member(t->body, key);
+  df_json_out_key(w, key);
+  if (df_json_kind_of(v) != DF_JSON_NULL)
+    df_json_out_value(w, v);
+  else
+    df_json_out_raw(w, absent, strlen(absent));
+}
+
+static void response_json(df_json_out *w, const df_task *t) {
+  const df_choice *c = &t->choices[0];
+  const char *status = status_of(c);
+  df_json_out_object(w);
+  member_s(w, "id", t->id);
+  member_s(w, "object", "response");
+  df_json_out_key(w, "created_at"), df_json_out_i64(w, t->created);
+  member_s(w, "status", status);
+  member_null(w, "error");
+  df_json_out_key(w, "incomplete_details");
+  if (c->done && strcmp(status, "incomplete") == 0) {
+    df_json_out_object(w);
+    member_s(w, "reason", c->finish == DF_FINISH_CANCELLED ? "cancelled" : "max_output_tokens");
+    df_json_out_close(w);
+  } else {
+    df_json_out_null(w);
+  }
+  repeat(w, t, "instructions", "null");
+  repeat(w, t, "max_output_tokens", "null");
+  member_s(w, "model", t->server->m.alias);
+  df_json_out_key(w, "output");
+  df_json_out_array(w);
+  if (c->done) item_json(w, t, c, true);
+  df_json_out_close(w);
+  df_json_out_key(w, "parallel_tool_calls"), df_json_out_bool(w, true);
+  member_null(w, "previous_response_id");
+  df_json_out_key(w, "reasoning"), df_json_out_raw(w, "{\"effort\":null,\"summary\":null}", 30);
+  df_json_out_key(w, "store"), df_json_out_bool(w, false);
+  df_json_out_key(w, "temperature"), df_json_out_f64(w, (double)t->gen.p.sampling.temperature);
+  repeat(w, t, "text", "{\"format\":{\"type\":\"text\"}}");
+  member_s(w, "tool_choice", "auto");
+  df_json_out_key(w, "tools");
+  df_json_out_array(w);
+  df_json_out_close(w);
+  df_json_out_key(w, "top_p"), df_json_out_f64(w, (double)t->gen.p.sampling.top_p);
+  member_s(w, "truncation", "disabled");
+  if (c->done) {
+    df_usage_json(w, t);
+    df_timings_json(w, t);
+  } else {
+    member_null(w, "usage");
+  }
+  repeat(w, t, "user", "null");
+  repeat(w, t, "metadata", "{}");
+  df_json_out_close(w);
+}
+
+/* ---- events ---- */
+
+/* "event: NAME", then an open object with type and sequence_number. */
+static void event_open(df_task *t, df_json_out *w, const char *name, df_error *err) {
+  df_status st = df_buf_printf(&t->out, err, "event: %s\n", name);
+  df_sse_begin(t, w, err);
+  if (st != DF_OK) w->status = st;
+  df_json_out_object(w);
+  member_s(w, "type", name);
+  df_json_out_key(w, "sequence_number"), df_json_out_u64(w, t->sequence++);
+}
+
+static df_status event_close(df_task *t, df_json_out *w) {
+  df_json_out_close(w);
+  return df_sse_end(t, w);
+}
+
+static df_status response_event(df_task *t, const char *name, df_error *err) {
+  df_json_out w;
+  event_open(t, &w, name, err);
+  df_json_out_key(&w, "response");
+  response_json(&w, t);
+  return event_close(t, &w);
+}
+
+static df_status item_event(df_task *t, const char *name, bool done, df_error *err) {
+  df_json_out w;
+  event_open(t, &w, name, err);
+  df_json_out_key(&w, "output_index"), df_json_out_u64(&w, 0);
+  df_json_out_key(&w, "item");
+  item_json(&w, t, &t->choices[0], done);
+  return event_close(t, &w);
+}
+
+static void where(df_json_out *w, const df_task *t) {
+  item_id(w, "item_id", t);
+  df_json_out_key(w, "output_index"), df_json_out_u64(w, 0);
+  df_json_out_key(w, "content_index"), df_json_out_u64(w, 0);
+}
+
+static df_status part_event(df_task *t, const char *name, const char *text, size_t n, df_error *err) {
+  df_json_out w;
+  event_open(t, &w, name, err);
+  where(&w, t);
+  df_json_out_key(&w, "part");
+  part_json(&w, text, n);
+  return event_close(t, &w);
+}
+
+static df_status text_event(df_task *t, const char *name, const char *key, const char *text, size_t n, df_error *err) {
+  df_json_out w;
+  event_open(t, &w, name, err);
+  where(&w, t);
+  df_json_out_key(&w, key), df_json_out_str(&w, text, n);
+  df_json_out_key(&w, "logprobs");
+  df_json_out_array(&w);
+  df_json_out_close(&w);
+  return event_close(t, &w);
+}
+
+static df_status responses_begin(df_task *t, df_error *err) {
+  DF_TRY(response_event(t, "response.created", err));
+  DF_TRY(response_event(t, "response.in_progress", err));
+  DF_TRY(item_event(t, "response.output_item.added", false, err));
+  return part_event(t, "response.content_part.added", "", 0, err);
+}
+
+static df_status responses_piece(df_task *t, df_choice *c, const df_piece *p, df_error *err) {
+  (void)c;
+  if (p->text_len == 0) return DF_OK;
+  return text_event(t, "response.output_text.delta", "delta", p->text, p->text_len, err);
+}
+
+static df_status responses_finish(df_task *t, df_choice *c, df_error *err) {
+  const char *text = c->text.data ? c->text.data : "";
+  DF_TRY(text_event(t, "response.output_text.done", "text", text, c->text.len, err));
+  DF_TRY(part_event(t, "response.content_part.done", text, c->text.len, err));
+  DF_TRY(item_event(t, "response.output_item.done", true, err));
+  const bool complete = strcmp(status_of(c), "completed") == 0;
+  return response_event(t, complete ? "response.completed" : "response.incomplete", err);
+}
+
+static df_status responses_end(df_task *t, df_error *err) {
+  (void)t, (void)err; /* response.completed is the end */
+  return DF_OK;
+}
+
+static df_status responses_whole(df_task *t, df_json_out *w, df_error *err) {
+  (void)err;
+  response_json(w, t);
+  return DF_OK;
+}
+
+static const df_shape responses_shape = {.name = "responses",
+                                         .family = DF_FOR_RESPONSES,
+                                         .begin = responses_begin,
+                                         .piece = responses_piece,
+                                         .finish = responses_finish,
+                                         .end = responses_end,
+                                         .whole = responses_whole};
+
+/* ---- requests ---- */
+
+/* The input as an array of chat messages: a string is one message of the user. */
+static df_status write_input(const df_json *body, df_buf *out, df_error *err) {
+  const df_json *input = df_json_member(body, "input");
+  const char *instructions = df_json_str(df_json_member(body, "instructions"), NULL);
+  size_t n;
+  const char *text = df_json_str(input, &n);
+  df_json_out w;
+  if (!text && df_json_kind_of(input) != DF_JSON_ARRAY)
+    return DF_FAIL(err, DF_ERR_FORMAT, "\"input\" must be a string or an array, not %s",
+                   df_json_kind_name(df_json_kind_of(input)));
+  df_json_out_begin(&w, out, err);
+  df_json_out_array(&w);
+  if (instructions) {
+    df_json_out_object(&w);
+    member_s(&w, "role", "system");
+    member_s(&w, "content", instructions);
+    df_json_out_close(&w);
+  }
+  if (text) {
+    df_json_out_object(&w);
+    member_s(&w, "role", "user");
+    df_json_out_key(&w, "content"), df_json_out_str(&w, text, n);
+    df_json_out_close(&w);
+  }
+  for (size_t i = 0; i < df_json_size(input); i++) {
+    const df_json *item = df_json_at(input, i);
+    const char *type = df_json_str(df_json_member(item, "type"), NULL);
+    if (type && strcmp(type, "reasoning") == 0) continue; /* earlier reasoning is not shown to the model */
+    if (type && strcmp(type, "message") != 0)
+      return DF_FAIL(err, DF_ERR_UNSUPPORTED, "input[%zu] of type \"%.40s\" is not supported", i, type);
+    df_json_out_object(&w);
+    df_json_out_key(&w, "role"), df_json_out_value(&w, df_json_member(item, "role"));
+    df_json_out_key(&w, "content"), df_json_out_value(&w, df_json_member(item, "content"));
+    df_json_out_close(&w);
+  }
+  df_json_out_close(&w);
+  return df_json_out_end(&w);
+}
+
+static df_status read_input(df_task *t, const df_json *body, df_error *err) {
+  df_buf raw, messages, text;
+  df_json *list = NULL;
+  df_buf_init(&raw, 0);
+  df_buf_init(&messages, 0);
+  df_buf_init(&text, 0);
+  df_status st = write_input(body, &raw, err);
+  if (st == DF_OK) st = df_json_parse(raw.data, raw.len, &list, err);
+  if (st == DF_OK) st = df_messages_write(list, &messages, err);
+  const df_chat_input in = {.messages = messages.data,
+                            .kwargs = df_json_kind_of(df_json_member(body, "chat_template_kwargs")) == DF_JSON_OBJECT
+                                          ? df_json_member(body, "chat_template_kwargs")
+                                          : NULL,
+                            .add_generation_prompt = true};
+  if (st == DF_OK) st = df_chat_render(t->server->m.model, t->server->chat, &in, &text, err);
+  if (st == DF_OK)
+    st = df_prompt_add_text(&t->prompts, t->server->m.model, text.data ? text.data : "", text.len, true, err);
+  df_json_free(list);
+  df_buf_release(&raw);
+  df_buf_release(&messages);
+  df_buf_release(&text);
+  return st;
+}
+
+/* What would change the answer and does not exist here is refused, not ignored. */
+static df_status refuse_unknown(const df_json *body, const char **param, df_error *err) {
+  *param = "previous_response_id";
+  if (df_json_kind_of(df_json_member(body, *param)) != DF_JSON_NULL)
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "responses are not stored here: send the whole conversation as \"input\"");
+  *param = "tools";
+  if (df_json_size(df_json_member(body, "tools")) > 0)
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "tools are supported by /v1/chat/completions only");
+  *param = "background";
+  if (df_json_bool(df_json_member(body, "background")))
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "responses cannot be made in the background here");
+  *param = "instructions";
+  const df_json *v = df_json_member(body, "instructions");
+  if (df_json_kind_of(v) != DF_JSON_NULL && df_json_kind_of(v) != DF_JSON_STRING)
+    return DF_FAIL(err, DF_ERR_FORMAT, "\"instructions\" must be a string, not %s",
+                   df_json_kind_name(df_json_kind_of(v)));
+  *param = NULL;
+  return DF_OK;
+}
+
+void df_handle_responses(df_server *s, df_exchange *x) {
+  df_json *body = df_body_parse(x);
+  if (!body) return;
+  df_error err;
+  const char *param = NULL;
+  df_task *t = df_body_model_ok(s, x, body) ? df_task_create(s, x, &responses_shape, "resp_") : NULL;
+  if (!t) {
+    df_json_free(body);
+    return;
+  }
+  t->body = body;
+  df_status st = df_gen_read(&t->gen, DF_FOR_RESPONSES, body, &err);
+  if (st == DF_OK) st = df_gen_check(&t->gen, DF_FOR_RESPONSES, &err);
+  if (st != DF_OK) param = t->gen.param;
+  if (st == DF_OK) st = refuse_unknown(body, &param, &err);
+  if (st == DF_OK) {
+    param = "input";
+    st = read_input(t, body, &err);
+  }
+  if (st == DF_OK) st = df_body_grammar(t, body, &param, &err);
+  if (st == DF_OK)
+    df_task_start(t);
+  else
+    df_task_fail_error(t, &err, param);
+}
