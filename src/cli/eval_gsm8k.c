@@ -96,11 +96,11 @@ static df_status make_plan(run *r, df_error *err) {
   DF_TRY(df_attention_opts_check(o, err));
   p->shots = (uint32_t)df_opt_int(o, OPT_EVAL_SHOTS, 5);
   p->max_tokens = (uint32_t)df_opt_int(o, OPT_PREDICT, DF_GSM8K_MAX_TOKENS);
-  p->parallel = (uint32_t)df_opt_int(o, OPT_EVAL_PARALLEL, 1);
+  p->parallel = (uint32_t)df_opt_int(o, OPT_PARALLEL, 1);
   p->seed = df_opt_given(o, OPT_SEED) ? df_seed_from_opts(o) : 1234; /* lm-eval's default */
   p->how = strcasecmp(df_opt_text(o, OPT_EVAL_FEWSHOT, ""), "first") == 0 ? DF_FEWSHOT_FIRST : DF_FEWSHOT_SAMPLED;
   p->chat = strcasecmp(df_opt_text(o, OPT_EVAL_FORMAT, ""), "chat") == 0;
-  p->prefix_cache = df_opt_on(o, OPT_EVAL_PREFIX_CACHE, true);
+  p->prefix_cache = df_opt_on(o, OPT_PREFIX_CACHE, true);
   DF_TRY(find_data(o, &p->data_dir, err));
   DF_TRY(check_data(o, p->data_dir, "test.jsonl", k_test_sha, p->test_sha, err));
   if (p->shots) DF_TRY(check_data(o, p->data_dir, "train.jsonl", k_train_sha, p->train_sha, err));

@@ -84,7 +84,7 @@ static df_status run_set(sets_run *s, df_engine *e, df_error *err) {
   df_batch_prompt p[DF_BENCH_PROMPTS];
   df_batch_params bp = {.gen = df_generate_params_default(),
                         .parallel = s->parallel,
-                        .no_prefix_cache = !df_opt_on(&s->cli->opts, OPT_EVAL_PREFIX_CACHE, true),
+                        .no_prefix_cache = !df_opt_on(&s->cli->opts, OPT_PREFIX_CACHE, true),
                         .on_answer = on_answer,
                         .user = s};
   bp.gen.max_tokens = s->r->n_predict;
@@ -326,7 +326,7 @@ df_status df_eval_sets(df_cli *cli, df_eval_sets_kind kind, bool *same, df_error
   if (!names || !s || !s->r) {
     st = DF_OOM(err, "a run", sizeof *s);
   } else {
-    s->parallel = (uint32_t)df_opt_int(&cli->opts, OPT_EVAL_PARALLEL, 1);
+    s->parallel = (uint32_t)df_opt_int(&cli->opts, OPT_PARALLEL, 1);
     s->r->l = &s->l;
     s->r->n_predict = (uint32_t)df_opt_int(&cli->opts, OPT_PREDICT, 128);
     st = df_loaded_open(&s->l, cli, true, err);
