@@ -34,21 +34,25 @@ static uint64_t turn_of(const df_sched *s, uint64_t client) {
   return 0;
 }
 
+/* The client had its turn. */
+static void take_turn(df_sched *s, uint64_t client) {
+  client_of(s, client)->turn = ++s->turn;
+  for (uint32_t i = 0; i < s->n_waiting; i++)
+    if (s->waiting[i]->client == client) s->waiting[i]->turn = s->turn;
+}
+
 /* Priority; then what ran before; then clients in turn; then arrival. */
-static bool before(const df_sched *s, const df_sched_job *a, const df_sched_job *b) {
+static bool before(const df_sched_job *a, const df_sched_job *b) {
   if (a->priority != b->priority) return a->priority > b->priority;
   if (a->parked != b->parked) return a->parked;
-  if (!a->parked && a->client != b->client) {
-    const uint64_t ta = turn_of(s, a->client), tb = turn_of(s, b->client);
-    if (ta != tb) return ta < tb;
-  }
+  if (!a->parked && a->turn != b->turn) return a->turn < b->turn;
   return a->id < b->id;
 }
 
 static df_sched_job *next_waiting(const df_sched *s) {
   df_sched_job *best = NULL;
   for (uint32_t i = 0; i < s->n_waiting; i++)
-    if (!s->waiting[i]->skip && (!best || before(s, s->waiting[i], best))) best = s->waiting[i];
+    if (!s->waiting[i]->skip && (!best || before(s->waiting[i], best))) best = s->waiting[i];
   return best;
 }
 
@@ -70,11 +74,12 @@ static bool reads_cache(const df_sched *s, const df_sched_job *j) {
 /* Positions that may come from the cache: the row of a prompt's last token is needed, so it is computed. */
 static uint32_t cacheable(const df_sched_job *j) { return j->q.n_ids - 1; }
 
-static uint32_t common_length(const df_request *a, const df_request *b) {
-  const uint32_t n = DF_MIN(a->n_ids, b->n_ids);
-  uint32_t i = 0;
-  while (i < n && a->ids[i] == b->ids[i]) i++;
-  return i;
+/* Whether r's prefill will bring in more of j's prompt than the `have` positions that the cache holds. */
+static bool brings_more(const df_sched *s, const df_sched_job *r, const df_sched_job *j, uint32_t have) {
+  const uint32_t n = DF_MIN(r->prefix, cacheable(j)), want = DF_MAX(have + s->e.pages.size, (uint32_t)SHARE_MIN);
+  /* The next page first: it differs almost always. */
+  return n >= want && memcmp(r->q.ids + have, j->q.ids + have, (want - have) * sizeof *j->q.ids) == 0 &&
+         memcmp(r->q.ids, j->q.ids, have * sizeof *j->q.ids) == 0;
 }
 
 /* A running prefill is about to bring in a prefix that this job shares and the cache does not have yet. */
@@ -84,11 +89,8 @@ static bool waits_for_prefix(const df_sched *s, const df_sched_job *j) {
   for (uint32_t i = 0; i < s->n_running; i++) {
     const df_sched_job *r = s->running[i];
     if (r->no_cache || r->q.state != DF_REQ_PREFILL) continue;
-    const uint32_t same = DF_MIN(DF_MIN(common_length(&r->q, &j->q), r->prefix), cacheable(j));
-    const uint32_t whole = same / s->e.pages.size * s->e.pages.size;
-    if (whole < SHARE_MIN) continue;
     if (have == UINT32_MAX) have = df_radix_lookup(&s->cache, j->q.ids, cacheable(j));
-    if (whole > have) return true;
+    if (brings_more(s, r, j, have)) return true;
   }
   return false;
 }
@@ -184,7 +186,14 @@ static void count_admission(df_sched *s, df_sched_job *j, uint32_t asked, uint32
   s->st.cached_tokens += hit;
   s->st.prefix_queries += asked;
   s->st.prefix_hits += hit;
-  client_of(s, j->client)->turn = ++s->turn;
+  take_turn(s, j->client);
+}
+
+/* Behind those of the same priority: prompts come in in this order. */
+static void insert_running(df_sched *s, df_sched_job *j) {
+  uint32_t at = s->n_running++;
+  for (; at > 0 && s->running[at - 1]->priority < j->priority; at--) s->running[at] = s->running[at - 1];
+  s->running[at] = j;
 }
 
 static df_status start(df_sched *s, df_sched_job *j, df_error *err) {
@@ -201,13 +210,17 @@ static df_status start(df_sched *s, df_sched_job *j, df_error *err) {
   j->parked = false;
   j->prefix = df_request_fill(&j->q);
   remove_from(s->waiting, &s->n_waiting, j);
-  s->running[s->n_running++] = j;
+  insert_running(s, j);
   return DF_OK;
 }
 
 void df_sched_admit(df_sched *s) {
   uint32_t skipped = 0;
-  for (uint32_t i = 0; i < s->n_waiting; i++) s->waiting[i]->skip = false;
+  if (s->n_running == s->e.max_seqs) return;
+  for (uint32_t i = 0; i < s->n_waiting; i++) {
+    s->waiting[i]->skip = false;
+    s->waiting[i]->turn = turn_of(s, s->waiting[i]->client);
+  }
   while (s->n_running < s->e.max_seqs && skipped < 2 * s->e.max_seqs) {
     df_sched_job *j = next_waiting(s);
     if (!j) return;

@@ -48,6 +48,7 @@ typedef struct df_sched_job {
   uint32_t prefix;                       /* positions that the prefill brings in: shared as they come */
   bool parked, started, timed_out, lost; /* lost: an event could not be made */
   bool skip;                             /* not this time: waits for another's prefix */
+  uint64_t turn;                         /* of its client, while jobs are admitted */
 } df_sched_job;
 
 enum { DF_SCHED_CLIENTS = 64 };
@@ -81,7 +82,7 @@ struct df_sched {
 
   /* engine thread */
   df_sched_job **waiting;                    /* [max_live] in order of arrival, parked ones among them */
-  df_sched_job *running[DF_ENGINE_MAX_SEQS]; /* in order of admission */
+  df_sched_job *running[DF_ENGINE_MAX_SEQS]; /* by priority, then in order of admission */
   uint32_t n_waiting, n_running;
   df_sched_job *ended; /* since the last publication */
   df_sched_boxes made; /* events since the last publication */

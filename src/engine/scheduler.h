@@ -36,7 +36,7 @@ typedef struct df_job {
   uint32_t n_stop_ids;
   df_grammar *grammar;  /* NULL = none; one reference is taken */
   int32_t spec_width;   /* rows of a verify block; 0 = as the server was started, 1 = no drafting */
-  uint32_t n_top;       /* alternatives with logprobs per token, 0..DF_SCHED_MAX_TOP */
+  uint32_t n_top;       /* alternatives with logprobs per token, 0..DF_SCHED_MAX_TOP; implies logprobs */
   bool logprobs;        /* logprob of every kept token */
   bool prompt_logprobs; /* of every prompt token as well (echo): computes logits for the whole prompt, no cache hit */
   int32_t priority;     /* higher runs first */

@@ -17,7 +17,7 @@
 #include "support/sched_rig.h"
 #include "support/tiny_target.h"
 
-enum { CTX = 256 };
+enum { CTX = 256, N_LENGTHS = 11 };
 
 typedef struct fixture {
   tiny_spec spec;
@@ -163,16 +163,17 @@ static void check_logprobs(df_model *m, const df_job *j, const rig_answer *a, bo
 /* Prompts around every chunk size, with company, at every width: the same bits as plain, and near an oracle. */
 static void test_logprobs__of_prompt_and_output(void **state) {
   fixture *f = *state;
-  int32_t ids[10][CTX];
+  int32_t ids[N_LENGTHS][CTX];
   sched_rig r;
-  static const uint32_t lengths[] = {1, 2, 15, 16, 17, 31, 32, 33, 64, 150};
+  /* The last one reaches the end of the context inside its last blocks. */
+  static const uint32_t lengths[N_LENGTHS] = {1, 2, 15, 16, 17, 24, 25, 33, 49, 150, 239};
   static const int32_t widths[] = {1, 16, 0, 5};
   df_sched_params p = params(6, 64);
   p.prefill_rows = 24;
   rig_init(&r, f->m, f->d, &p);
-  uint32_t index[4][10];
+  uint32_t index[4][N_LENGTHS];
   for (uint32_t w = 0; w < 4; w++)
-    for (uint32_t i = 0; i < 10; i++) {
+    for (uint32_t i = 0; i < N_LENGTHS; i++) {
       prompt_of(ids[i], lengths[i], 1);
       df_job j = rig_job(ids[i], lengths[i], 24);
       j.logprobs = true;
@@ -184,11 +185,11 @@ static void test_logprobs__of_prompt_and_output(void **state) {
     }
   rig_wait_all(&r);
   for (uint32_t w = 0; w < 4; w++)
-    for (uint32_t i = 0; i < 10; i++) {
+    for (uint32_t i = 0; i < N_LENGTHS; i++) {
       const rig_answer *a = rig_get(&r, index[w][i]), *plain = rig_get(&r, index[0][i]);
       df_job j = rig_job(ids[i], lengths[i], 24);
       j.prompt_logprobs = i % 2 == 0;
-      assert_int_equal(a->n, 24);
+      assert_int_equal(a->n, i + 1 < N_LENGTHS ? 24 : CTX - 239);
       rig_assert_same(a, plain, "width");
       assert_memory_equal(a->logprobs, plain->logprobs, a->n * sizeof *a->logprobs);
       assert_memory_equal(a->top, plain->top, a->n * sizeof *a->top);
@@ -425,6 +426,61 @@ static void test_free__drains_then_cancels(void **state) {
   pthread_mutex_destroy(&r.lock);
 }
 
+/* Of ten that wait, nine are gone before their turn: nothing is computed for them. */
+static void test_cancel__waiting_requests_cost_nothing(void **state) {
+  fixture *f = *state;
+  int32_t ids[20], first[8];
+  sched_rig r;
+  const df_sched_params p = params(1, 16);
+  rig_init(&r, f->m, f->d, &p);
+  (void)block(&r, first);
+  prompt_of(ids, 20, 4);
+  const df_job j = rig_job(ids, 20, 3);
+  for (uint32_t i = 0; i < 10; i++) (void)rig_submit(&r, &j);
+  for (uint32_t i = 1; i < 10; i++) rig_cancel(&r, i);
+  rig_go(&r);
+  rig_assert_at_rest(&r);
+  df_sched_stats st;
+  df_sched_get_stats(r.s, &st);
+  assert_int_equal(st.prompt_tokens, 5 + 20);
+  assert_int_equal(st.cancelled, 9);
+  assert_int_equal(rig_get(&r, 10)->n, 3);
+  rig_release(&r);
+}
+
+/* A conversation that grows: each turn finds all of the turns before it, to the last whole page, and the text is as if
+ * it had found nothing. */
+static void test_submit__growing_conversation(void **state) {
+  fixture *f = *state;
+  enum { TURNS = 20, BIG = 500 };
+  int32_t ids[BIG];
+  sched_rig r;
+  df_sched_params p = params(2, 8);
+  p.engine.session.n_ctx = BIG;
+  p.engine.kv_tokens = 768;
+  rig_init(&r, f->m, f->d, &p);
+  uint32_t n = 30, known = 0;
+  prompt_of(ids, n, 8);
+  for (uint32_t turn = 0; turn < TURNS; turn++) {
+    df_job j = rig_job(ids, n, 9 + turn % 7);
+    j.spec_width = turn % 3 ? 16 : 1;
+    rig_answer want;
+    rig_alone(f->m, BIG, &j, &want);
+    const uint32_t i = rig_submit(&r, &j);
+    rig_wait(&r, i);
+    const rig_answer *a = rig_get(&r, i);
+    rig_assert_same(a, &want, "turn");
+    assert_int_equal(a->end.stats.cached_tokens, known / 16 * 16);
+    memcpy(ids + n, a->ids, a->n * sizeof *ids);
+    known = n + a->n - 1; /* the last token was never fed */
+    n += a->n;
+    prompt_of(ids + n, 6, 20 + turn);
+    n += 6;
+  }
+  rig_assert_at_rest(&r);
+  rig_release(&r);
+}
+
 /* ---- limits --------------------------------------------------------------------------------------------- */
 
 static void refused(sched_rig *r, const df_job *j, df_status want, const char *word) {
@@ -526,6 +582,8 @@ int main(void) {
       cmocka_unit_test(test_cancel__in_every_state),
       cmocka_unit_test(test_cancel__held_text_leaves),
       cmocka_unit_test(test_free__drains_then_cancels),
+      cmocka_unit_test(test_cancel__waiting_requests_cost_nothing),
+      cmocka_unit_test(test_submit__growing_conversation),
       cmocka_unit_test(test_submit__refusals),
       cmocka_unit_test(test_preempt__lowest_priority_goes_first),
   };
