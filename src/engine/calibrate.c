@@ -6,13 +6,11 @@
 
 enum {
   DEPTH = 768, /* KV length of the second measurement */
-  RUN = 3,     /* steps of one kind in a row, as they come in a generation: the first pays for what lay before it */
-  SLOW_RUN = 2,
+  RUN = 2,     /* steps of one kind in a row, as they come in a generation: the first pays for what lay before it */
   N_WIDTHS = 4
 };
 
-static const double k_budget_ms = 150; /* a start must not be felt; a slow model gets single steps, and fewer widths */
-static const double k_slow_ms = 6;
+static const double k_budget_ms = 80; /* a start must not be felt; a slow model gets single steps of two widths */
 
 typedef struct timing {
   uint32_t width;
@@ -30,7 +28,7 @@ static df_status never_pick(void *ctx, uint32_t row, uint32_t out_row, int32_t *
 static df_status time_steps(df_engine *e, df_kv_seq *seq, timing *at, uint32_t depth, uint64_t end, df_error *err) {
   const uint32_t deep = depth > 0;
   double *verify = &at->verify[deep], *draft = &at->draft[deep];
-  for (uint32_t i = 0, n = RUN; i < n; i++) {
+  for (uint32_t i = 0; i < RUN; i++) {
     df_step_item it = {.seq = seq, .n = depth, .pick = never_pick};
     df_step_times t;
     DF_TRY(df_spec_step(&e->step, &it, 1, at->width, false, &t, err));
@@ -38,7 +36,6 @@ static df_status time_steps(df_engine *e, df_kv_seq *seq, timing *at, uint32_t d
     *verify = i == 0 || v < *verify ? v : *verify;
     *draft = i == 0 || d < *draft ? d : *draft;
     at->known[deep] = true;
-    if (v > k_slow_ms) n = SLOW_RUN;
     if (df_now_ns() > end) break;
   }
   return DF_OK;
@@ -46,7 +43,7 @@ static df_status time_steps(df_engine *e, df_kv_seq *seq, timing *at, uint32_t d
 
 /* Most telling first, as far as the time goes; the price of one row and of one block is always measured. */
 static df_status time_all(df_engine *e, df_kv_seq *seq, timing *w, uint32_t depth, df_error *err) {
-  static const uint8_t k_order[][2] = {{0, 0}, {2, 0}, {0, 1}, {2, 1}, {1, 0}, {3, 0}, {3, 1}, {1, 1}};
+  static const uint8_t k_order[][2] = {{0, 0}, {2, 0}, {0, 1}, {2, 1}, {1, 0}, {3, 0}};
   const uint64_t end = df_now_ns() + (uint64_t)(k_budget_ms * 1e6);
   for (size_t i = 0; i < DF_COUNT_OF(k_order); i++) {
     timing *at = &w[k_order[i][0]];
@@ -54,6 +51,20 @@ static df_status time_all(df_engine *e, df_kv_seq *seq, timing *w, uint32_t dept
     DF_TRY(time_steps(e, seq, at, k_order[i][1] ? depth : 0, end, err));
   }
   return DF_OK;
+}
+
+/* What a long cache adds to the widths that were timed without one: in proportion to rows between those two. */
+static void fill_deep(timing *w) {
+  const timing *one = &w[0], *block = &w[2];
+  if (!one->known[1] || !block->known[1] || block->width <= 1) return;
+  for (uint32_t i = 1; i < N_WIDTHS; i += 2) {
+    if (!w[i].known[0]) continue;
+    const double share = (double)(w[i].width - 1) / (block->width - 1);
+    const double v1 = one->verify[1] - one->verify[0], v8 = block->verify[1] - block->verify[0];
+    w[i].verify[1] = w[i].verify[0] + v1 + (v8 - v1) * share;
+    w[i].draft[1] = w[i].draft[0] + (block->draft[1] - block->draft[0]) * share;
+    w[i].known[1] = true;
+  }
 }
 
 df_status df_engine_calibrate(df_engine *e, df_error *err) {
@@ -70,6 +81,7 @@ df_status df_engine_calibrate(df_engine *e, df_error *err) {
   df_status s = df_kv_seq_reserve(&seq, &e->pages, DF_MIN(depth + DF_MAX_WIDTH, e->n_ctx), err);
   if (s == DF_OK) s = time_all(e, &seq, w, depth, err);
   df_kv_seq_release(&seq, &e->pages);
+  fill_deep(w);
   for (uint32_t i = 0; i < N_WIDTHS && s == DF_OK; i++) {
     if (!w[i].known[0]) continue;
     const uint32_t deep = w[i].known[1] ? depth : 0;

@@ -52,7 +52,7 @@ typedef struct df_engine {
 df_status df_engine_init(df_engine *e, df_model *m, df_draft *d, const df_engine_params *p, df_error *err) DF_CHECK;
 void df_engine_release(df_engine *e);
 
-/* Prices of a few widths, within 150 ms or a step of each kind. Part of df_engine_init. */
+/* Prices of a few widths, within 80 ms or two steps. Part of df_engine_init. */
 df_status df_engine_calibrate(df_engine *e, df_error *err) DF_CHECK;
 
 /* Memory of all programs recorded so far. */
