@@ -1,7 +1,7 @@
 /* mm_avx512.c - quantised matmuls for AVX-512 with VNNI. */
 #include "kernels/x86/mm_avx512.h"
 
-enum { GROUP = 4 }; /* rows whose integer dot products run side by side: hides the latency of vpdpbusd */
+enum { GROUP = 8 }; /* rows whose integer dot products run side by side: hides the latency of vpdpbusd */
 
 typedef enum correction { OFF_NONE, OFF_4, OFF_8 } correction;
 
@@ -18,17 +18,17 @@ DF_INLINE __m512 scaled_add(__m512 ws, const df_actq *x, __m512i dot, __m512 acc
 /* One 32-block for all M rows: acc[c] = fma(ws * xs, dot, acc[c]), then the min's share. */
 DF_INLINE void block_rows(const __m512i w[8], __m512 ws, __m512 wm, bool has_min, correction off, const df_actq *x,
                           const uint32_t m, __m512 acc[DF_TILE_ROWS]) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (uint32_t c0 = 0; c0 < m; c0 += GROUP) {
     __m512i d[GROUP];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (uint32_t i = 0; i < GROUP; i++) d[i] = c0 + i < m ? dot_start(x + c0 + i, off) : _mm512_setzero_si512();
 #pragma GCC unroll 8
     for (uint32_t j = 0; j < 8; j++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (uint32_t i = 0; i < GROUP; i++)
         if (c0 + i < m) d[i] = _mm512_dpbusd_epi32(d[i], w[j], df_splat_i32(x[c0 + i].q + 4 * j));
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (uint32_t i = 0; i < GROUP; i++)
       if (c0 + i < m) {
         const df_actq *b = x + c0 + i;
