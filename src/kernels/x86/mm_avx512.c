@@ -1,7 +1,10 @@
 /* mm_avx512.c - quantised matmuls for AVX-512 with VNNI. */
 #include "kernels/x86/mm_avx512.h"
 
-enum { GROUP = 8 }; /* rows whose integer dot products run side by side: hides the latency of vpdpbusd */
+enum {
+  GROUP = 8,
+  SPLIT_GROUP = 4
+}; /* rows whose integer dot products run side by side: hides the latency of vpdpbusd */
 
 typedef enum correction { OFF_NONE, OFF_4, OFF_8 } correction;
 
@@ -42,23 +45,23 @@ DF_INLINE void block_rows(const __m512i w[8], __m512 ws, __m512 wm, bool has_min
 DF_INLINE void block_rows_split(const __m512i w[8], __m512 ws0, __m512 ws1, const df_actq *x, const uint32_t m,
                                 __m512 acc[DF_TILE_ROWS]) {
 #pragma GCC unroll 8
-  for (uint32_t c0 = 0; c0 < m; c0 += 2) {
-    __m512i d[2][2];
-#pragma GCC unroll 2
-    for (uint32_t i = 0; i < 2; i++) {
+  for (uint32_t c0 = 0; c0 < m; c0 += SPLIT_GROUP) {
+    __m512i d[SPLIT_GROUP][2];
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < SPLIT_GROUP; i++) {
       d[i][0] = c0 + i < m ? df_splat_i32(&x[c0 + i].off6_lo) : _mm512_setzero_si512();
       d[i][1] = c0 + i < m ? df_splat_i32(&x[c0 + i].off6_hi) : _mm512_setzero_si512();
     }
 #pragma GCC unroll 4
     for (uint32_t j = 0; j < 4; j++)
-#pragma GCC unroll 2
-      for (uint32_t i = 0; i < 2; i++)
+#pragma GCC unroll 4
+      for (uint32_t i = 0; i < SPLIT_GROUP; i++)
         if (c0 + i < m) {
           d[i][0] = _mm512_dpbusd_epi32(d[i][0], w[j], df_splat_i32(x[c0 + i].q + 4 * j));
           d[i][1] = _mm512_dpbusd_epi32(d[i][1], w[4 + j], df_splat_i32(x[c0 + i].q + 16 + 4 * j));
         }
-#pragma GCC unroll 2
-    for (uint32_t i = 0; i < 2; i++)
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < SPLIT_GROUP; i++)
       if (c0 + i < m) {
         acc[c0 + i] = scaled_add(ws0, x + c0 + i, d[i][0], acc[c0 + i]);
         acc[c0 + i] = scaled_add(ws1, x + c0 + i, d[i][1], acc[c0 + i]);
