@@ -114,7 +114,9 @@ df_status schema_new_rule(schema_gen *g, char name[DF_SCHEMA_NAME_SIZE]) {
 
 df_status schema_write_rule(schema_gen *g, const char *name, const df_buf *body) {
   DF_TRY(df_buf_printf(g->rules->out, g->err, "%s ::= ", name));
-  DF_TRY(df_buf_put(g->rules->out, body->data, body->len, g->err));
+  /* A line end right behind "::=" would not end the rule. */
+  DF_TRY(body->len ? df_buf_put(g->rules->out, body->data, body->len, g->err)
+                   : df_buf_puts(g->rules->out, "\"\"", g->err));
   return df_buf_puts(g->rules->out, "\n", g->err);
 }
 

@@ -94,7 +94,7 @@ uint32_t df_answer_parser_calls(const df_answer_parser *a);
 /* Appends a grammar of calls to *out, for tool_choice "required" (only = NULL) or a named function (only = its name).
  * tools: n bytes of JSON, the tools array of a chat request: [{"type": "function", "function": {"name": ...,
  * "parameters": {a JSON schema}}}, ...]. parallel: several calls may come. think: with DF_THINK_AUTO the text may begin
- * with reasoning, with DF_THINK_OPEN it begins inside one; without tags in it.
+ * with reasoning, with DF_THINK_OPEN it begins inside one; there is no "<" in it.
  * DF_ERR_FORMAT (not of that form, two tools of one name), DF_ERR_ARGUMENT (no tool, none called `only`),
  * DF_ERR_UNSUPPORTED with the tool and the path in its schema, DF_ERR_LIMIT, DF_ERR_MEMORY; *out is then as before. */
 df_status df_tool_calls_gbnf(const char *tools, size_t n, const char *only, bool parallel, df_think_mode think,

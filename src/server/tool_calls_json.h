@@ -24,7 +24,7 @@ typedef struct df_call_json {
   uint8_t hex_left;
   uint32_t depth;
   uint8_t is_object[DF_TOOL_MAX_DEPTH / 8 + 1]; /* bit per open level */
-  char word[40];                                /* number or literal being read */
+  char word[128];                               /* number or literal being read */
   uint32_t n_word;
 } df_call_json;
 
