@@ -448,21 +448,29 @@ static void test_cancel__waiting_requests_cost_nothing(void **state) {
   rig_release(&r);
 }
 
+/* Blocks were as long and as good: the draft saw the same. */
+static void assert_same_drafts(const df_stats *a, const df_stats *b) {
+  assert_int_equal(a->steps, b->steps);
+  assert_int_equal(a->drafted, b->drafted);
+  assert_int_equal(a->accepted, b->accepted);
+  assert_memory_equal(a->accepted_at, b->accepted_at, sizeof a->accepted_at);
+}
+
 /* A conversation that grows: each turn finds all of the turns before it, to the last whole page, and the text is as if
  * it had found nothing. */
 static void test_submit__growing_conversation(void **state) {
   fixture *f = *state;
-  enum { TURNS = 20, BIG = 500 };
+  enum { TURNS = 16, BIG = 800 };
   int32_t ids[BIG];
   sched_rig r;
   df_sched_params p = params(2, 8);
   p.engine.session.n_ctx = BIG;
-  p.engine.kv_tokens = 768;
+  p.engine.kv_tokens = 2 * BIG;
   rig_init(&r, f->m, f->d, &p);
-  uint32_t n = 30, known = 0;
-  prompt_of(ids, n, 8);
+  uint32_t n = 30, known = 0, accepted = 0;
+  for (uint32_t i = 0; i < n; i++) ids[i] = 19; /* repetition: the draft sees what comes */
   for (uint32_t turn = 0; turn < TURNS; turn++) {
-    df_job j = rig_job(ids, n, 9 + turn % 7);
+    df_job j = rig_job(ids, n, 30 + turn % 7);
     j.spec_width = turn % 3 ? 16 : 1;
     rig_answer want;
     rig_alone(f->m, BIG, &j, &want);
@@ -471,12 +479,20 @@ static void test_submit__growing_conversation(void **state) {
     const rig_answer *a = rig_get(&r, i);
     rig_assert_same(a, &want, "turn");
     assert_int_equal(a->end.stats.cached_tokens, known / 16 * 16);
+    /* Drafts are as good as with nothing cached: the draft's K and V came along. */
+    j.no_cache = true;
+    const uint32_t k = rig_submit(&r, &j);
+    rig_wait(&r, k);
+    assert_int_equal(rig_get(&r, k)->end.stats.cached_tokens, 0);
+    assert_same_drafts(&rig_get(&r, i)->end.stats, &rig_get(&r, k)->end.stats);
+    accepted += rig_get(&r, i)->end.stats.accepted;
+    a = rig_get(&r, i);
     memcpy(ids + n, a->ids, a->n * sizeof *ids);
     known = n + a->n - 1; /* the last token was never fed */
     n += a->n;
-    prompt_of(ids + n, 6, 20 + turn);
-    n += 6;
+    for (uint32_t q = 0; q < 6; q++) ids[n++] = q < 3 ? (int32_t)(19 + turn) : 19;
   }
+  if (accepted < 10) fail_msg("only %u drafts stood", accepted);
   rig_assert_at_rest(&r);
   rig_release(&r);
 }
@@ -546,11 +562,12 @@ static void test_preempt__lowest_priority_goes_first(void **state) {
   sched_rig r;
   df_sched_params p = params(2, 8);
   p.engine.kv_tokens = 144; /* and a page more: 10 pages of 16, while both want 2 x (3 + 4) */
-  rig_init(&r, f->m, NULL, &p);
+  rig_init(&r, f->m, f->d, &p);
   prompt_of(ids, 40, 3);
   prompt_of(high_ids, 40, 4);
   df_job low = rig_job(ids, 40, 70), high = rig_job(high_ids, 40, 70);
   high.priority = 1;
+  low.spec_width = high.spec_width = 4;
   rig_answer want_low, want_high;
   rig_alone(f->m, CTX, &low, &want_low);
   rig_alone(f->m, CTX, &high, &want_high);
@@ -568,6 +585,9 @@ static void test_preempt__lowest_priority_goes_first(void **state) {
   assert_true(rig_get(&r, b)->end.t_done < rig_get(&r, a)->end.t_done);
   rig_assert_same(rig_get(&r, a), &want_low, "low");
   rig_assert_same(rig_get(&r, b), &want_high, "high");
+  const uint32_t c = rig_submit(&r, &low);
+  rig_wait(&r, c);
+  assert_same_drafts(&rig_get(&r, a)->end.stats, &rig_get(&r, c)->end.stats);
   rig_release(&r);
 }
 
