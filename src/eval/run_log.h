@@ -2,7 +2,7 @@
  * eval/run_log.h - the file of a run: JSON lines, the first with the settings, then one for every answered question,
  * each written whole and synced before the next question counts as done. A run that was killed goes on from there.
  *
- * A last line without its end, or that is no JSON, is cut off (the write was interrupted); a broken line before it is
+ * A last line without its end, or that is no whole row, is cut off (the write was interrupted); a broken one before it is
  * refused with its number: somebody edited the file. A file whose settings differ is refused, naming the first
  * difference. The file is locked while it is open.
  *
