@@ -120,15 +120,18 @@ df_status schema_write_rule(schema_gen *g, const char *name, const df_buf *body)
   return df_buf_puts(g->rules->out, "\n", g->err);
 }
 
-df_status schema_conj_add(schema_gen *g, schema_conj *c, const df_json *v) {
+df_status schema_conj_add(schema_gen *g, schema_conj *c, const df_json *v, uint32_t parent) {
   df_json_kind kind = df_json_kind_of(v);
   if (!v || (kind != DF_JSON_OBJECT && kind != DF_JSON_BOOL))
     return schema_fail(g, c, DF_ERR_FORMAT, "a schema must be an object, true or false, not %s",
                        df_json_kind_name(kind));
+  for (uint32_t up = parent; up != SCHEMA_NO_PARENT; up = c->parent[up])
+    if (c->part[up].v == v) return schema_fail(g, c, DF_ERR_FORMAT, "\"$ref\" leads back to itself");
   for (uint32_t i = 0; i < c->n; i++)
     if (c->part[i].v == v) return DF_OK;
   if (c->n == SCHEMA_MAX_PARTS)
     return schema_fail(g, c, DF_ERR_LIMIT, "more than %d schemas apply at once", SCHEMA_MAX_PARTS);
+  c->parent[c->n] = (uint8_t)parent;
   c->part[c->n++] = (schema_part){.v = v};
   return DF_OK;
 }
@@ -200,28 +203,21 @@ static df_status resolve(schema_gen *g, const schema_conj *c, const df_json *ref
   return DF_OK;
 }
 
-static bool has_part(const schema_conj *c, const df_json *v) {
-  for (uint32_t i = 0; i < c->n; i++)
-    if (c->part[i].v == v) return true;
-  return false;
-}
-
-static df_status expand_ref(schema_gen *g, schema_conj *c, schema_part *p) {
-  const df_json *ref = df_json_member(p->v, "$ref"), *target = NULL;
-  p->done |= DONE_REF;
+static df_status expand_ref(schema_gen *g, schema_conj *c, uint32_t at) {
+  const df_json *ref = df_json_member(c->part[at].v, "$ref"), *target = NULL;
+  c->part[at].done |= DONE_REF;
   if (!ref) return DF_OK;
   DF_TRY(resolve(g, c, ref, &target));
-  if (has_part(c, target)) return schema_fail(g, c, DF_ERR_FORMAT, "\"$ref\" leads back to itself");
-  return schema_conj_add(g, c, target);
+  return schema_conj_add(g, c, target, at);
 }
 
-static df_status expand_all(schema_gen *g, schema_conj *c, schema_part *p) {
-  const df_json *all = df_json_member(p->v, "allOf");
-  p->done |= DONE_ALL;
+static df_status expand_all(schema_gen *g, schema_conj *c, uint32_t at) {
+  const df_json *all = df_json_member(c->part[at].v, "allOf");
+  c->part[at].done |= DONE_ALL;
   if (!all) return DF_OK;
   if (df_json_kind_of(all) != DF_JSON_ARRAY || df_json_size(all) == 0)
     return schema_fail(g, c, DF_ERR_FORMAT, "\"allOf\" must be a list of schemas");
-  for (size_t i = 0; i < df_json_size(all); i++) DF_TRY(schema_conj_add(g, c, df_json_at(all, i)));
+  for (size_t i = 0; i < df_json_size(all); i++) DF_TRY(schema_conj_add(g, c, df_json_at(all, i), at));
   return DF_OK;
 }
 
@@ -424,8 +420,9 @@ static df_status put_leaf(schema_gen *g, const schema_conj *c, df_buf *b) {
 
 static df_status put_expanded(schema_gen *g, const schema_conj *from, df_buf *b, uint32_t *n);
 
-static df_status put_alternatives(schema_gen *g, const schema_conj *c, const df_json *list, const char *key, df_buf *b,
+static df_status put_alternatives(schema_gen *g, const schema_conj *c, uint32_t at, const char *key, df_buf *b,
                                   uint32_t *n) {
+  const df_json *list = df_json_member(c->part[at].v, key);
   if (df_json_kind_of(list) != DF_JSON_ARRAY || df_json_size(list) == 0)
     return schema_fail(g, c, DF_ERR_FORMAT, "\"%s\" must be a list of schemas", key);
   for (size_t i = 0; i < df_json_size(list); i++) {
@@ -434,7 +431,7 @@ static df_status put_alternatives(schema_gen *g, const schema_conj *c, const df_
     schema_path_add(&one, key, strlen(key));
     (void)snprintf(index, sizeof index, "%zu", i);
     schema_path_add(&one, index, strlen(index));
-    DF_TRY(schema_conj_add(g, &one, df_json_at(list, i)));
+    DF_TRY(schema_conj_add(g, &one, df_json_at(list, i), at));
     DF_TRY(put_expanded(g, &one, b, n));
   }
   return DF_OK;
@@ -445,8 +442,8 @@ static df_status put_expanded(schema_gen *g, const schema_conj *from, df_buf *b,
   schema_conj c = *from;
   DF_TRY(spend(g, &c, 1 + c.n));
   for (uint32_t i = 0; i < c.n; i++) {
-    if (!(c.part[i].done & DONE_REF)) DF_TRY(expand_ref(g, &c, &c.part[i]));
-    if (!(c.part[i].done & DONE_ALL)) DF_TRY(expand_all(g, &c, &c.part[i]));
+    if (!(c.part[i].done & DONE_REF)) DF_TRY(expand_ref(g, &c, i));
+    if (!(c.part[i].done & DONE_ALL)) DF_TRY(expand_all(g, &c, i));
   }
   for (uint32_t i = 0; i < c.n; i++) {
     static const struct {
@@ -457,7 +454,7 @@ static df_status put_expanded(schema_gen *g, const schema_conj *from, df_buf *b,
       const df_json *list = df_json_member(c.part[i].v, kinds[k].key);
       bool done = c.part[i].done & kinds[k].done;
       c.part[i].done |= kinds[k].done;
-      if (list && !done) return put_alternatives(g, &c, list, kinds[k].key, b, n);
+      if (list && !done) return put_alternatives(g, &c, i, kinds[k].key, b, n);
     }
   }
   if (++*n > SCHEMA_MAX_ALTERNATIVES) return schema_fail(g, &c, DF_ERR_LIMIT, "too many alternatives");
@@ -485,8 +482,8 @@ static df_status add_schema(schema_gen *g, const df_json *schema, bool object_on
   df_buf first = {0};
   df_status s;
   DF_TRY_GOTO(s, df_map_init(&g->known, 64, g->err), done);
-  if (schema) DF_TRY_GOTO(s, schema_conj_add(g, &c, schema), done);
-  if (object_only) DF_TRY_GOTO(s, schema_conj_add(g, &c, object), done);
+  if (schema) DF_TRY_GOTO(s, schema_conj_add(g, &c, schema, SCHEMA_NO_PARENT), done);
+  if (object_only) DF_TRY_GOTO(s, schema_conj_add(g, &c, object, SCHEMA_NO_PARENT), done);
   DF_TRY_GOTO(s, schema_put_conj(g, &c, &first), done);
   (void)snprintf(name, DF_SCHEMA_NAME_SIZE, "%s", first.data);
   for (uint32_t i = 0; i < g->n_todo; i++) DF_TRY_GOTO(s, write_todo(g, i), done);

@@ -19,6 +19,8 @@ enum {
   SCHEMA_MAX_WORK = 1 << 22       /* members of schemas looked at */
 };
 
+enum { SCHEMA_NO_PARENT = 255 };
+
 /* Keywords of a part that have been taken apart already. */
 enum { DONE_REF = 1, DONE_ALL = 2, DONE_ANY = 4, DONE_ONE = 8 };
 
@@ -30,6 +32,7 @@ typedef struct schema_part {
 typedef struct schema_conj {
   uint32_t n;
   schema_part part[SCHEMA_MAX_PARTS];
+  uint8_t parent[SCHEMA_MAX_PARTS]; /* the part that named this one, or SCHEMA_NO_PARENT */
   char path[SCHEMA_PATH];
 } schema_conj;
 
@@ -85,8 +88,9 @@ df_status schema_fail(schema_gen *g, const schema_conj *c, df_status code, const
 
 /* Path of a member or element. */
 void schema_path_add(schema_conj *c, const char *key, size_t n);
-/* One more part; equal ones count once. DF_ERR_LIMIT, DF_ERR_FORMAT when it is no schema. */
-df_status schema_conj_add(schema_gen *g, schema_conj *c, const df_json *v);
+/* One more part, named by part `parent` or SCHEMA_NO_PARENT; equal ones count once. DF_ERR_LIMIT, DF_ERR_FORMAT when it
+ * is no schema, or one of those that led to it. */
+df_status schema_conj_add(schema_gen *g, schema_conj *c, const df_json *v, uint32_t parent);
 /* Appends the name of the rule for a conjunction; the rule itself is made later unless it exists. */
 df_status schema_put_conj(schema_gen *g, const schema_conj *c, df_buf *b);
 /* Appends the name of a shared rule. */

@@ -125,7 +125,7 @@ static df_status member_conj(schema_gen *g, const object *o, const char *name, s
     if (!own) own = df_json_member(v, "additionalProperties");
     if (!own || (df_json_kind_of(own) == DF_JSON_BOOL && df_json_bool(own))) continue;
     if (df_json_kind_of(own) == DF_JSON_BOOL) *possible = false;
-    DF_TRY(schema_conj_add(g, out, own));
+    DF_TRY(schema_conj_add(g, out, own, SCHEMA_NO_PARENT));
   }
   return DF_OK;
 }
@@ -296,7 +296,7 @@ static df_status put_element(schema_gen *g, const schema_conj *c, uint32_t i, df
     const df_json *own = i != SCHEMA_NONE && i < df_json_size(prefix) ? df_json_at(prefix, i) : rest_of(v);
     if (!own || (df_json_kind_of(own) == DF_JSON_BOOL && df_json_bool(own))) continue;
     if (df_json_kind_of(own) == DF_JSON_BOOL) *possible = false;
-    DF_TRY(schema_conj_add(g, &e, own));
+    DF_TRY(schema_conj_add(g, &e, own, SCHEMA_NO_PARENT));
   }
   return *possible ? schema_put_conj(g, &e, b) : schema_put_shared(g, SHARED_NEVER, b);
 }
