@@ -10,8 +10,8 @@
 #define DF_CLI_EVAL_CLI_H
 
 #include "cli/cli_model.h"
-#include "eval/prompt_batch.h"
 #include "eval/gsm8k.h"
+#include "eval/prompt_batch.h"
 #include "eval/run_log.h"
 
 #define DF_EVAL_ANSWERS "answers.jsonl"
@@ -35,7 +35,7 @@ df_status df_eval_command(const df_cli *cli, df_buf *out, df_error *err) DF_CHEC
 /* First line of answers.jsonl: settings, command, version, machine. */
 df_status df_eval_header(const df_cli *cli, const df_eval_plan *p, df_buf *out, df_error *err) DF_CHECK;
 /* summary.json: the header's members, who ran which phase, results. */
-df_status df_eval_summary(const df_loaded *l, const df_engine *e, const df_run_log *log, const char *header,
+df_status df_eval_summary(const df_loaded *l, const df_engine *e, const df_eval_tally *t, const char *header,
                           df_buf *out, df_error *err) DF_CHECK;
 void df_eval_print(const df_cli *cli, const df_eval_plan *p, const df_eval_tally *t);
 /* "62.5 ± 3.4" */

@@ -188,7 +188,7 @@ static df_status open_all(comparison *c, uint32_t n, df_error *err) {
   for (; c->n < n; c->n++) {
     df_run_log *l = &c->log[c->n];
     DF_TRY(open_one(l, c->name[c->n], err));
-    c->tally[c->n] = df_run_log_tally(l);
+    c->tally[c->n] = df_run_log_tally(l, UINT32_MAX);
     if (l->cut_line)
       fprintf(stderr, "note: \"%s\" ends in a broken line (%u), which is left out\n", c->name[c->n], l->cut_line);
   }

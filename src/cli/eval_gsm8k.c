@@ -239,7 +239,7 @@ static void tell(run *r) {
   df_progress_update(&r->bar, r->log.n);
   if (r->cli->term.err_tty || now - r->t_told < 60000000000u) return;
   r->t_told = now;
-  const df_eval_tally t = df_run_log_tally(&r->log);
+  const df_eval_tally t = df_run_log_tally(&r->log, r->plan.limit);
   fprintf(stderr, "%u of %u questions, %.1f %% right so far, %.1f tok/s\n", t.n, r->plan.limit,
           t.n ? 100.0 * t.flexible / t.n : 0, df_eval_tally_speed(&t));
 }
@@ -273,11 +273,11 @@ static df_status ask(run *r, df_error *err) {
 
 static df_status show(run *r, df_error *err) {
   const char *dir = df_opt_text(&r->cli->opts, OPT_EVAL_OUT, NULL);
-  const df_eval_tally t = df_run_log_tally(&r->log);
+  const df_eval_tally t = df_run_log_tally(&r->log, r->plan.limit);
   df_buf b;
   char *path = NULL;
   df_buf_init(&b, 0);
-  df_status st = df_eval_summary(&r->l, &r->e, &r->log, r->header.data, &b, err);
+  df_status st = df_eval_summary(&r->l, &r->e, &t, r->header.data, &b, err);
   if (st == DF_OK && df_opt_on(&r->cli->opts, OPT_JSON, false))
     puts(b.data);
   else if (st == DF_OK)

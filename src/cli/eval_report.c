@@ -132,11 +132,10 @@ static df_status put_routing(df_json_out *w, const df_engine *e, df_error *err) 
   return DF_OK;
 }
 
-df_status df_eval_summary(const df_loaded *l, const df_engine *e, const df_run_log *log, const char *header,
+df_status df_eval_summary(const df_loaded *l, const df_engine *e, const df_eval_tally *t, const char *header,
                           df_buf *out, df_error *err) {
   df_json_out w;
   df_json *root;
-  const df_eval_tally t = df_run_log_tally(log);
   DF_TRY(df_json_parse(header, strlen(header), &root, err));
   df_json_out_begin(&w, out, err);
   df_json_out_object(&w);
@@ -155,7 +154,7 @@ df_status df_eval_summary(const df_loaded *l, const df_engine *e, const df_run_l
   df_json_free(root);
   if (st != DF_OK) return st;
   df_json_out_key(&w, "results"), df_json_out_object(&w);
-  df_eval_tally_json(&w, &t);
+  df_eval_tally_json(&w, t);
   df_json_out_close(&w);
   df_json_out_close(&w);
   return df_json_out_end(&w);

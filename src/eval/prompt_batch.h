@@ -1,6 +1,6 @@
 /*
- * eval/prompt_batch.h - many prompts through one engine: up to `parallel` at a time, each replaced at once by the next when it
- * ends. What all prompts begin with is computed once and its pages are shared. Texts depend on neither.
+ * eval/prompt_batch.h - many prompts through one engine: up to `parallel` at a time, each replaced at once by the next
+ * when it ends. What all prompts begin with is computed once and its pages are shared. Texts depend on neither.
  *
  * Threads: one owner.
  */

@@ -30,9 +30,10 @@ const df_eval_row *df_run_log_find(const df_run_log *l, uint32_t index) {
   return NULL;
 }
 
-df_eval_tally df_run_log_tally(const df_run_log *l) {
+df_eval_tally df_run_log_tally(const df_run_log *l, uint32_t limit) {
   df_eval_tally t = {0};
-  for (uint32_t i = 0; i < l->n; i++) df_eval_tally_add(&t, &l->rows[i]);
+  for (uint32_t i = 0; i < l->n; i++)
+    if (l->rows[i].index < limit) df_eval_tally_add(&t, &l->rows[i]);
   return t;
 }
 

@@ -2,8 +2,8 @@
  * eval/run_log.h - the file of a run: JSON lines, the first with the settings, then one for every answered question,
  * each written whole and synced before the next question counts as done. A run that was killed goes on from there.
  *
- * A last line without its end, or that is no whole row, is cut off (the write was interrupted); a broken one before it is
- * refused with its number: somebody edited the file. A file whose settings differ is refused, naming the first
+ * A last line without its end, or that is no whole row, is cut off (the write was interrupted); a broken one before it
+ * is refused with its number: somebody edited the file. A file whose settings differ is refused, naming the first
  * difference. The file is locked while it is open.
  *
  * Ownership: the log owns its rows. Threads: one owner.
@@ -33,7 +33,8 @@ df_status df_run_log_read(df_run_log *l, const char *path, df_error *err) DF_CHE
 df_status df_run_log_add(df_run_log *l, df_eval_row *row, df_error *err) DF_CHECK;
 /* The row of a question, or NULL. */
 const df_eval_row *df_run_log_find(const df_run_log *l, uint32_t index);
-df_eval_tally df_run_log_tally(const df_run_log *l);
+/* Sums over the questions below `limit`. */
+df_eval_tally df_run_log_tally(const df_run_log *l, uint32_t limit);
 void df_run_log_close(df_run_log *l); /* an empty one is fine */
 
 #endif

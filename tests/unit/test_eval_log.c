@@ -98,7 +98,8 @@ static void test_run_log__goes_on(void **state) {
   assert_true(r->ids_hash == want.ids_hash);
   assert_true(r->strict_ok && r->flexible_ok && r->seconds == 0.5);
   assert_memory_equal(&r->stats, &want.stats, sizeof want.stats);
-  const df_eval_tally t = df_run_log_tally(&l);
+  assert_int_equal(df_run_log_tally(&l, 2).n, 2);
+  const df_eval_tally t = df_run_log_tally(&l, UINT32_MAX);
   assert_int_equal(t.n, 4);
   assert_int_equal(t.flexible, 3);
   assert_true(fabs(df_eval_tally_accept_length(&t) - 48.0 / 18) < 1e-12);
