@@ -11,7 +11,7 @@ foreach(f ${FILES})
     continue()
   endif()
   set(type "application/octet-stream")
-  foreach(pair ".html=text/html\\; charset=utf-8" ".css=text/css\\; charset=utf-8" ".js=text/javascript\\; charset=utf-8"
+  foreach(pair ".html=text/html; charset=utf-8" ".css=text/css; charset=utf-8" ".js=text/javascript; charset=utf-8"
       ".svg=image/svg+xml" ".png=image/png" ".ico=image/x-icon" ".json=application/json" ".webmanifest=application/manifest+json")
     if(pair MATCHES "^(\\.[a-z]+)=(.*)$")
       if(ext STREQUAL CMAKE_MATCH_1)
