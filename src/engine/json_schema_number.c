@@ -26,7 +26,7 @@ static bool all(const char *s, char c) {
  * digit. */
 static df_status put_same_length(schema_gen *g, const char *lo, const char *hi, df_buf *b) {
   size_t rest = strlen(lo) - 1;
-  const char *zeros = "0000000000000000000" + (19 - rest), *nines = "9999999999999999999" + (19 - rest);
+  const char *zeros = &"0000000000000000000"[19 - rest], *nines = &"9999999999999999999"[19 - rest];
   if (rest == 0 || (all(lo + 1, '0') && all(hi + 1, '9'))) return put_digits(g, b, *lo, *hi, rest);
   if (*lo == *hi) {
     DF_TRY(df_buf_printf(b, g->err, "\"%c\" (", *lo));

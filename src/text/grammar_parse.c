@@ -183,8 +183,9 @@ static df_status put_range(parser *p, uint32_t lo, uint32_t hi) {
 
 /* Sorts the ranges from `first` on and joins those that touch. Classes are short, or sorted already. */
 static void tidy_ranges(df_gast *a, uint32_t first) {
-  df_grange *r = a->ranges + first;
   uint32_t n = a->n_ranges - first, kept = 0;
+  if (n == 0) return;
+  df_grange *r = a->ranges + first;
   for (uint32_t gap = n / 2; gap > 0; gap /= 2)
     for (uint32_t i = gap; i < n; i++)
       for (uint32_t k = i; k >= gap && r[k].lo < r[k - gap].lo; k -= gap) {
