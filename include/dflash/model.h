@@ -63,6 +63,8 @@ DF_API df_model_info df_model_get_info(const df_model *m);
 typedef struct df_draft_params {
   uint32_t
       draft_vocab; /* draft only from this many most frequent tokens (needs a rank table in the file); default AUTO */
+  const char *weight_type; /* "q4_0", "q4_1" or "q8_0": larger matrices are rounded to it while loading; NULL = as they
+                              are. The text never depends on it, only how much of it is drafted. */
 } df_draft_params;
 
 DF_API df_draft_params df_draft_params_default(void);

@@ -38,7 +38,8 @@ static df_status check_options(const df_opts *o, df_error *err) {
     df_error_hint(err, "the width counts one row more than the drafted tokens; give one of them");
     return st;
   }
-  static const df_opt_id need_draft[] = {OPT_SPEC_TYPE, OPT_SPEC_DRAFT_N_MAX, OPT_SPEC_WIDTH, OPT_DRAFT_VOCAB};
+  static const df_opt_id need_draft[] = {OPT_SPEC_TYPE, OPT_SPEC_DRAFT_N_MAX, OPT_SPEC_WIDTH, OPT_DRAFT_VOCAB,
+                                         OPT_DRAFT_QUANT};
   for (size_t i = 0; i < sizeof need_draft / sizeof need_draft[0] && !draft && !drafting_off(o); i++) {
     if (o->v[need_draft[i]].source != DF_FROM_ARGV) continue;
     df_status st = DF_FAIL(err, DF_ERR_ARGUMENT, "--%s needs a draft", df_opt_table[need_draft[i]].name);
@@ -73,6 +74,7 @@ static df_status open_both(df_loaded *l, df_cli *cli, bool with_draft, df_error 
     int64_t n = df_opt_int(o, OPT_DRAFT_VOCAB, -1);
     dp.draft_vocab = n < 0 ? 0 : (uint32_t)n;
   }
+  dp.weight_type = df_opt_text(o, OPT_DRAFT_QUANT, NULL);
   DF_TRY(df_draft_open(l->draft_path, l->model, &dp, &l->draft, err));
   l->draft_info = df_draft_get_info(l->draft);
   return DF_OK;

@@ -53,6 +53,7 @@ static void put_options(df_json_out *w, const df_opts *o) {
                                      OPT_SPECULATIVE_ATTENTION_MODE,
                                      OPT_SPEC_TYPE,
                                      OPT_DRAFT_VOCAB,
+                                     OPT_DRAFT_QUANT,
                                      OPT_PAGE_SIZE,
                                      OPT_CACHE_TYPE_K,
                                      OPT_CACHE_TYPE_V,

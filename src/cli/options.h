@@ -25,6 +25,7 @@ typedef enum df_opt_id {
   OPT_MODEL,
   OPT_DRAFT_MODEL,
   OPT_DRAFT_VOCAB,
+  OPT_DRAFT_QUANT,
   OPT_CTX_SIZE,
   OPT_THREADS,
   OPT_CPU,

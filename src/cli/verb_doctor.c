@@ -33,6 +33,7 @@ static void take_options(const df_opts *o, df_doctor_params *p, uint32_t *sizes,
   p->draft_params = df_draft_params_default();
   int64_t n = df_opt_int(o, OPT_DRAFT_VOCAB, -1);
   p->draft_params.draft_vocab = n < 0 ? 0 : (uint32_t)n;
+  p->draft_params.weight_type = df_opt_text(o, OPT_DRAFT_QUANT, NULL);
 }
 
 static df_status examine(df_cli *cli, df_doctor *d, df_error *err) {

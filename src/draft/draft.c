@@ -2,13 +2,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 #include "base/size.h"
 #include "draft/fit.h"
 #include "model/vocab.h"
 
-df_draft_params df_draft_params_default(void) { return (df_draft_params){DF_DRAFT_VOCAB_AUTO}; }
+df_draft_params df_draft_params_default(void) { return (df_draft_params){.draft_vocab = DF_DRAFT_VOCAB_AUTO}; }
 
 /* Head rows to draft from; 0 = all. Measured: fewer rows than these cost accept length, more cost time. */
 static uint32_t head_rows(const df_draft *d, uint32_t wanted) {
@@ -32,12 +33,30 @@ static df_status check_fit(df_draft *d, df_error *err) {
   return df_draft_check_fit(&d->target->cfg, &d->cfg, df_tokenizer_hash(d->target->tok), hash, NULL, err);
 }
 
-static df_status load_weights(df_draft *d, df_error *err) {
+/* The type of params.weight_type, or -1 for none. */
+static df_status weight_type(const char *name, int *out, df_error *err) {
+  static const int k_types[] = {DF_Q4_0, DF_Q4_1, DF_Q8_0};
+  *out = -1;
+  if (!name) return DF_OK;
+  for (size_t i = 0; i < DF_COUNT_OF(k_types); i++)
+    if (strcasecmp(df_dtype_name(k_types[i]), name) == 0) {
+      *out = k_types[i];
+      return DF_OK;
+    }
+  df_error_set(err, DF_ERR_ARGUMENT, __FILE__, __LINE__, "a draft cannot be rounded to \"%s\"", name);
+  df_error_hint(err, "q4_0, q4_1 or q8_0");
+  return DF_ERR_ARGUMENT;
+}
+
+static df_status load_weights(df_draft *d, const char *type_name, df_error *err) {
   const df_config *c = &d->cfg;
+  int type;
+  DF_TRY(weight_type(type_name, &type, err));
   d->layers = df_calloc(c->n_layers, sizeof *d->layers);
   if (!d->layers) return DF_OOM(err, "draft layers", c->n_layers * sizeof *d->layers);
   df_loader *l;
   DF_TRY(df_loader_create(d->source, d->target->pool, d->target->exact, &l, err));
+  if (type >= 0) df_loader_round_to(l, (df_dtype)type);
   df_status s = df_loader_matrix(l, "fc.weight", c->hidden, c->n_taps * c->hidden, NULL, &d->fc, err);
   if (s == DF_OK) s = df_loader_vector(l, "enc.output_norm.weight", c->hidden, true, &d->hidden_norm, err);
   if (s == DF_OK) s = df_loader_vector(l, "output_norm.weight", c->hidden, true, &d->final_norm, err);
@@ -114,7 +133,7 @@ static df_status open_into(df_draft *d, const char *path, const df_draft_params 
   df_status s = check_fit(d, err);
   if (s == DF_OK && d->cfg.mask_token_id < 0) /* fitting, as far as known, but a block cannot be filled */
     s = DF_FAIL(err, DF_ERR_FORMAT, "the file does not say which id its mask token has");
-  if (s == DF_OK) s = load_weights(d, err);
+  if (s == DF_OK) s = load_weights(d, p->weight_type, err);
   const uint32_t rows = s == DF_OK ? head_rows(d, p->draft_vocab) : 0;
   if (rows) s = load_sub_head(d, rows, err);
   if (s != DF_OK) df_error_prefix(err, "could not use draft \"%s\"", path);

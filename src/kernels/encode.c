@@ -61,13 +61,13 @@ static void keep_better(const code *c, code *best) {
   if (c->error < best->error) *best = *c;
 }
 
-/* From ranges a little narrower and wider than the block's own, each refined twice. */
-static code search_affine(const float *x) {
+/* From ranges a little narrower and wider than the block's own, each refined twice; quick: from its own alone. */
+static code search_affine(const float *x, bool quick) {
   float lo = x[0], hi = x[0];
   for (uint32_t i = 1; i < BLOCK; i++) lo = fminf(lo, x[i]), hi = fmaxf(hi, x[i]);
   code best = {.scale = as_f16((hi - lo) / 15), .base = as_f16(lo)};
   assign(x, 15, &best);
-  for (int k = -12; k <= 8 && hi > lo; k++) {
+  for (int k = quick ? 0 : -12; k <= (quick ? 0 : 8) && hi > lo; k++) {
     const float wider = (hi - lo) * (float)k * 0.02f;
     code c = {.scale = as_f16((hi - lo + wider) / 15), .base = as_f16(lo - wider / 2)};
     assign(x, 15, &c);
@@ -82,14 +82,14 @@ static code search_affine(const float *x) {
 }
 
 /* Codes 0..15 stand for -8..7, so the value farthest from zero decides the scale's sign. */
-static code search_symmetric(const float *x) {
+static code search_symmetric(const float *x, bool quick) {
   float far = 0;
   for (uint32_t i = 0; i < BLOCK; i++)
     if (fabsf(x[i]) > fabsf(far)) far = x[i];
   code best = {.scale = as_f16(far / -8)};
   best.base = -8 * best.scale;
   assign(x, 15, &best);
-  for (int k = -12; k <= 12 && far != 0; k++) {
+  for (int k = quick ? 0 : -12; k <= (quick ? 0 : 12) && far != 0; k++) {
     code c = {.scale = as_f16(far / (-8 + 0.125f * (float)k))};
     c.base = -8 * c.scale;
     assign(x, 15, &c);
@@ -125,7 +125,7 @@ static void encode_q8_0(const float *x, uint8_t *p) {
 
 bool df_can_encode(int dtype) { return dtype == DF_F32 || dtype == DF_Q4_0 || dtype == DF_Q4_1 || dtype == DF_Q8_0; }
 
-void df_encode(df_dtype type, const float *x, size_t n, void *dst) {
+static void encode(df_dtype type, const float *x, size_t n, bool quick, void *dst) {
   uint8_t *p = dst;
   assert(df_can_encode(type) && (type == DF_F32 || n % BLOCK == 0));
   if (type == DF_F32) {
@@ -137,13 +137,17 @@ void df_encode(df_dtype type, const float *x, size_t n, void *dst) {
       encode_q8_0(x, p);
       p += DF_Q8_0_BYTES;
     } else if (type == DF_Q4_1) {
-      const code c = search_affine(x);
+      const code c = search_affine(x, quick);
       put_half(p, c.scale), put_half(p + 2, c.base), put_nibbles(p + 4, c.q);
       p += DF_Q4_1_BYTES;
     } else {
-      const code c = search_symmetric(x);
+      const code c = search_symmetric(x, quick);
       put_half(p, c.scale), put_nibbles(p + 2, c.q);
       p += DF_Q4_0_BYTES;
     }
   }
 }
+
+void df_encode(df_dtype type, const float *x, size_t n, void *dst) { encode(type, x, n, false, dst); }
+
+void df_encode_quick(df_dtype type, const float *x, size_t n, void *dst) { encode(type, x, n, true, dst); }

@@ -13,5 +13,7 @@
 bool df_can_encode(int dtype);
 /* Encodes n finite values (a multiple of the block) to dst (n / values * bytes of df_dtype_block). */
 void df_encode(df_dtype type, const float *x, size_t n, void *dst);
+/* The same from one starting scale: a twentieth of the time, a slightly larger error. For rounding while loading. */
+void df_encode_quick(df_dtype type, const float *x, size_t n, void *dst);
 
 #endif

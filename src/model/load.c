@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/size.h"
+#include "kernels/encode.h"
 
 enum { STRIPS_PER_TASK = 32, DROP_EVERY = 16 };
 
@@ -14,6 +15,7 @@ typedef struct matrix_req {
   uint32_t *row_of;
   size_t row_bytes;
   size_t offset;
+  bool round; /* to the loader's type before it is packed */
 } matrix_req;
 
 typedef struct vector_req {
@@ -28,6 +30,8 @@ struct df_loader {
   const df_source *src;
   df_pool *pool;
   bool exact;
+  bool rounds;
+  df_dtype round_to;
   matrix_req *m;
   size_t n_m, cap_m;
   vector_req *v;
@@ -43,6 +47,11 @@ df_status df_loader_create(const df_source *src, df_pool *pool, bool exact, df_l
   l->exact = exact;
   *out = l;
   return DF_OK;
+}
+
+void df_loader_round_to(df_loader *l, df_dtype type) {
+  l->rounds = !l->exact;
+  l->round_to = type;
 }
 
 void df_loader_free(df_loader *l) {
@@ -90,6 +99,13 @@ static df_status find(const df_loader *l, const char *name, df_tensor_view *out,
   return DF_OK;
 }
 
+/* Whether rounding a matrix of this type, rows of k values, makes it smaller. */
+static bool shrinks(const df_loader *l, int type, uint32_t k) {
+  uint32_t v0, b0, v1, b1;
+  return l->rounds && df_dtype_block(type, &v0, &b0) && df_dtype_block((int)l->round_to, &v1, &b1) && k % v1 == 0 &&
+         (uint64_t)b1 * v0 < (uint64_t)b0 * v1;
+}
+
 /* file_rows: rows the file's matrix has to have. */
 static df_status request_matrix(df_loader *l, const char *name, uint32_t n, uint32_t k, uint32_t file_rows,
                                 const uint32_t *row_of, df_weights *dst, df_error *err) {
@@ -104,7 +120,8 @@ static df_status request_matrix(df_loader *l, const char *name, uint32_t n, uint
     return DF_FAIL(err, DF_ERR_UNSUPPORTED, "tensor \"%s\": rows of %u values do not fit type %s", name, k,
                    df_dtype_name(t->dtype));
   r.row_bytes = (size_t)(k / values) * block;
-  const df_pack pack = l->exact ? DF_PACK_F32 : df_pack_of((df_dtype)t->dtype);
+  r.round = shrinks(l, t->dtype, k);
+  const df_pack pack = l->exact ? DF_PACK_F32 : df_pack_of(r.round ? l->round_to : (df_dtype)t->dtype);
   r.w = (df_weights){.pack = pack, .n = n, .k = k};
   size_t bytes;
   if (!df_pack_strip_bytes(pack, k, &r.w.strip_bytes) || !df_mul_size(r.w.strip_bytes, df_strips(n), &bytes))
@@ -154,31 +171,52 @@ df_status df_loader_vector(df_loader *l, const char *name, uint32_t n, bool requ
 
 typedef struct pack_job {
   const matrix_req *r;
-  bool exact;
-  float *rows; /* exact: [worker][16][k] */
+  df_dtype type;     /* that strips are packed from, when it is not the file's */
+  size_t type_bytes; /* of one row of it */
+  float *rows;       /* [worker][16][k], NULL when strips are packed straight from the file */
+  uint8_t *rounded;  /* [worker][16][type_bytes], NULL unless rounding */
 } pack_job;
 
-/* Widening to float32 goes strip by strip through a worker's 16 rows. */
-static void pack_exact(const pack_job *j, uint32_t s, float *rows) {
+/* Widening to float32, and rounding from there, go strip by strip through a worker's 16 rows. */
+static void pack_changed(const pack_job *j, uint32_t s, float *rows, uint8_t *rounded) {
   const matrix_req *r = j->r;
   const uint32_t k = r->w.k, o0 = s * DF_LANES, n = DF_MIN(r->w.n - o0, (uint32_t)DF_LANES);
   for (uint32_t i = 0; i < n; i++) {
     const uint32_t row = r->row_of ? r->row_of[o0 + i] : o0 + i;
-    df_dequant((df_dtype)r->view.dtype, (const uint8_t *)r->view.data + row * r->row_bytes, k, rows + (size_t)i * k);
+    float *x = rows + (size_t)i * k;
+    df_dequant((df_dtype)r->view.dtype, (const uint8_t *)r->view.data + row * r->row_bytes, k, x);
+    if (rounded) df_encode_quick(j->type, x, k, rounded + i * j->type_bytes);
   }
-  const df_weights strip = {DF_PACK_F32, n, k, r->w.strip_bytes, r->w.data + s * r->w.strip_bytes};
-  df_pack_strips(&strip, DF_F32, rows, (size_t)k * sizeof(float), NULL, 0, 1);
+  const df_weights strip = {r->w.pack, n, k, r->w.strip_bytes, r->w.data + s * r->w.strip_bytes};
+  df_pack_strips(&strip, j->type, rounded ? (const void *)rounded : rows, j->type_bytes, NULL, 0, 1);
 }
 
 static void pack_task(void *arg, uint32_t i, uint32_t worker) {
   const pack_job *j = arg;
   const matrix_req *r = j->r;
   const uint32_t s0 = i * STRIPS_PER_TASK, s1 = DF_MIN(s0 + STRIPS_PER_TASK, df_strips(r->w.n));
-  if (!j->exact) {
+  if (!j->rows) {
     df_pack_strips(&r->w, (df_dtype)r->view.dtype, r->view.data, r->row_bytes, r->row_of, s0, s1);
     return;
   }
-  for (uint32_t s = s0; s < s1; s++) pack_exact(j, s, j->rows + (size_t)worker * DF_LANES * r->w.k);
+  float *rows = j->rows + (size_t)worker * DF_LANES * r->w.k;
+  uint8_t *rounded = j->rounded ? j->rounded + (size_t)worker * DF_LANES * j->type_bytes : NULL;
+  for (uint32_t s = s0; s < s1; s++) pack_changed(j, s, rows, rounded);
+}
+
+/* How matrix r is packed; rows has room for 16 rows of floats and 16 rounded ones of every worker. */
+static pack_job job_of(const df_loader *l, const matrix_req *r, float *rows) {
+  pack_job j = {.r = r};
+  if (!l->exact && !r->round) return j;
+  j.type = r->round ? l->round_to : DF_F32;
+  j.type_bytes = (size_t)r->w.k * sizeof(float);
+  j.rows = rows;
+  if (!r->round) return j;
+  uint32_t values, bytes;
+  (void)df_dtype_block((int)j.type, &values, &bytes);
+  j.type_bytes = (size_t)r->w.k / values * bytes;
+  j.rounded = (uint8_t *)(rows + (size_t)df_pool_threads(l->pool) * DF_LANES * r->w.k);
+  return j;
 }
 
 static void load_vector(const vector_req *r, uint8_t *block) {
@@ -197,8 +235,8 @@ static df_status pack_all(df_loader *l, uint8_t *block, df_progress_fn progress,
   uint32_t max_k = 0;
   for (size_t i = 0; i < l->n_m; i++) max_k = DF_MAX(max_k, l->m[i].w.k);
   float *rows = NULL;
-  if (l->exact) {
-    rows = df_alloc((size_t)df_pool_threads(l->pool) * DF_LANES * max_k * sizeof *rows);
+  if (l->exact || l->rounds) { /* rounded rows take less than floats do */
+    rows = df_alloc((size_t)df_pool_threads(l->pool) * DF_LANES * max_k * 2 * sizeof *rows);
     if (!rows) return DF_OOM(err, "conversion rows", max_k);
   }
   df_status s = DF_OK;
@@ -206,7 +244,7 @@ static df_status pack_all(df_loader *l, uint8_t *block, df_progress_fn progress,
   for (size_t i = 0; i < l->n_m && s == DF_OK; i++) {
     matrix_req *r = &l->m[i];
     r->w.data = block + r->offset;
-    pack_job job = {r, l->exact, rows};
+    pack_job job = job_of(l, r, rows);
     df_pool_for(l->pool, (df_strips(r->w.n) + STRIPS_PER_TASK - 1) / STRIPS_PER_TASK, pack_task, &job);
     *r->dst = r->w;
     df_source_drop(l->src, &r->view);

@@ -13,6 +13,8 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "dflash/dflash.h"
+#include "draft/draft.h"
+#include "kernels/encode.h"
 #include "support/sample_files.h"
 #include "support/tiny_model.h"
 
@@ -261,6 +263,47 @@ static void test_draft_open__restricts_the_vocabulary(void **state) {
   df_model_close(m);
 }
 
+static void must(df_status s, const df_error *err) {
+  if (s != DF_OK) fail_msg("%s", err->msg);
+}
+
+/* Rounded while loading: every row is what the encoder makes of the file's, the weights are smaller, and a text is the
+ * same. */
+static void test_draft_open__rounds_its_matrices(void **state) {
+  const files *f = *state;
+  df_model *m = target_of(f);
+  tiny_draft_spec spec = tiny_draft_default(&f->spec);
+  df_draft_params p = {.draft_vocab = DF_DRAFT_VOCAB_FULL, .weight_type = "q5_0"};
+  df_error err = {0};
+  assert_int_equal(try_draft(f, m, &spec, &p, &err), DF_ERR_ARGUMENT);
+  assert_non_null(strstr(err.msg, "\"q5_0\""));
+  static const char *const k_names[] = {NULL, "q8_0", "Q4_1", "q4_0"};
+  static const df_dtype k_types[] = {DF_F32, DF_Q8_0, DF_Q4_1, DF_Q4_0};
+  uint64_t before = UINT64_MAX;
+  for (size_t i = 0; i < DF_COUNT_OF(k_names); i++) {
+    df_draft *d = NULL;
+    df_tensor_view t;
+    p.weight_type = k_names[i];
+    must(df_draft_open(f->draft, m, &p, &d, &err), &err);
+    assert_true(df_draft_get_info(d).weight_bytes < before);
+    before = df_draft_get_info(d).weight_bytes;
+    must(df_source_get(d->source, "fc.weight", &t, &err), &err);
+    const uint32_t k = d->fc.k;
+    float *x = df_alloc(k * sizeof *x), *want = df_alloc(k * sizeof *want), *got = df_alloc(k * sizeof *got);
+    uint8_t *bytes = df_alloc(k * sizeof *x);
+    for (uint32_t r = 0; r < d->fc.n; r++) {
+      df_dequant((df_dtype)t.dtype, (const uint8_t *)t.data + r * (t.n_bytes / d->fc.n), k, x);
+      df_encode_quick(k_types[i], x, k, bytes);
+      df_dequant(k_types[i], bytes, k, want);
+      df_kernels_get(DF_TIER_REF)->unpack_row(&d->fc, r, got);
+      assert_memory_equal(want, got, k * sizeof *want);
+    }
+    df_free(x), df_free(want), df_free(got), df_free(bytes);
+    df_draft_close(d);
+  }
+  df_model_close(m);
+}
+
 /* ---- allocations ---------------------------------------------------------------------------------------- */
 
 typedef struct whole_run {
@@ -348,6 +391,7 @@ int main(void) {
       cmocka_unit_test(test_draft_open__refuses_other_targets_drafts),
       cmocka_unit_test(test_draft_open__needs_a_mask_token),
       cmocka_unit_test(test_draft_open__restricts_the_vocabulary),
+      cmocka_unit_test(test_draft_open__rounds_its_matrices),
       cmocka_unit_test(test_everything__survives_failed_allocations),
       cmocka_unit_test(test_everything__survives_failed_allocations_sampling_eager),
   };
