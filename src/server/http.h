@@ -22,7 +22,7 @@ typedef struct df_exchange df_exchange;
 
 enum {
   DF_HTTP_ID_MAX = 128,
-  DF_HTTP_OUT_MAX = 256 << 10, /* of a stream waiting for a slow reader, beyond what the system buffers */
+  DF_HTTP_OUT_MAX = 128 << 10, /* of a stream waiting for a slow reader, beyond what the system buffers */
   DF_HTTP_IDLE_S = 300,        /* a connection without a request */
   DF_HTTP_HEAD_S = 10,         /* from the first byte of a head to its last */
   DF_HTTP_BODY_S = 60,         /* from the end of the head to the last byte of the body */

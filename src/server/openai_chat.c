@@ -327,7 +327,6 @@ df_status df_chat_prompt_text(df_server *s, const df_json *body, bool add_genera
   return st;
 }
 
-#if defined(DF_HAVE_GRAMMAR) && defined(DF_HAVE_TOOL_CALLS)
 /* tool_choice "required" or a named function: the output can be nothing but calls. */
 static df_status force_calls(df_task *t, const df_json *body, const char *only, df_error *err) {
   bool parallel;
@@ -347,12 +346,6 @@ static df_status force_calls(df_task *t, const df_json *body, const char *only, 
   df_buf_release(&gbnf);
   return st;
 }
-#else
-static df_status force_calls(df_task *t, const df_json *body, const char *only, df_error *err) {
-  (void)t, (void)body, (void)only;
-  return DF_FAIL(err, DF_ERR_UNSUPPORTED, "forced tool calls are not available yet");
-}
-#endif
 
 static df_status read_chat(df_task *t, const df_json *body, const char **param, df_error *err) {
   df_buf text;

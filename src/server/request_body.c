@@ -2,10 +2,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "server/server_state.h"
-#ifdef DF_HAVE_GRAMMAR
 #include "engine/json_schema.h"
-#endif
+#include "server/server_state.h"
 
 void df_body_refuse(df_exchange *x, const df_error *err, const char *param) {
   if (err->code == DF_ERR_MEMORY)
@@ -57,7 +55,6 @@ typedef struct constraint {
   const df_json *schema; /* or as a value */
 } constraint;
 
-#ifdef DF_HAVE_GRAMMAR
 static df_status compile(df_task *t, const constraint *c, df_error *err) {
   const df_tokenizer *tok = t->server->m.model->tok;
   if (c->kind == GBNF) return df_grammar_from_gbnf(tok, c->text, c->n, &t->grammar, err);
@@ -74,12 +71,6 @@ static df_status compile(df_task *t, const constraint *c, df_error *err) {
   df_buf_release(&b);
   return st;
 }
-#else
-static df_status compile(df_task *t, const constraint *c, df_error *err) {
-  (void)t, (void)c;
-  return DF_FAIL(err, DF_ERR_UNSUPPORTED, "constrained output is not available yet");
-}
-#endif
 
 /* OpenAI's response_format; for /v1/responses the text.format object, whose schema lies one level higher. */
 static df_status from_format(const df_json *v, constraint *c, df_error *err) {

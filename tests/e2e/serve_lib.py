@@ -156,7 +156,7 @@ class Server:
                 out[name] = float(value)
         return out
 
-    def wait_idle(self, seconds=20):
+    def wait_idle(self, seconds=60):
         """True once no request runs or waits and no page is held."""
         end = time.time() + seconds
         while time.time() < end:
