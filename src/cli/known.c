@@ -121,9 +121,10 @@ df_status df_target_resolve(const df_opts *o, const char *name, char **out, df_e
   return st;
 }
 
-/* First match of <dir>/NAME, <dir>/NAME.gguf, <dir>/NAME.*.gguf; NULL when none. */
+/* First match of <dir>/NAME.gguf, the same with a type before the ending (fewest bits first: a smaller draft is faster
+ * and accepts as much), <dir>/NAME; NULL when none. */
 static char *find_below(const char *dir, const char *name) {
-  static const char *const tails[] = {".gguf", ".Q8_0.gguf", "", ".*.gguf"};
+  static const char *const tails[] = {".gguf", ".Q4_0.gguf", ".Q4_1.gguf", ".Q8_0.gguf", "", ".*.gguf"};
   char *found = NULL;
   for (size_t i = 0; i < sizeof tails / sizeof tails[0] && !found; i++) {
     char pattern[4096];
