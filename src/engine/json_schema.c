@@ -23,7 +23,7 @@ enum {
 typedef enum keyword_use { USE_ANY, USE_NUMBER, USE_STRING, USE_ARRAY, USE_OBJECT, USE_NOTHING } keyword_use;
 
 static const struct {
-  const char *name;
+  const char *word;
   keyword_use use;
 } KEYWORDS[] = {
     {"type", USE_ANY},
@@ -231,7 +231,7 @@ static df_status check_keywords(schema_gen *g, const schema_conj *c, const df_js
   DF_TRY(spend(g, c, df_json_size(v)));
   while (df_json_next(&it, &key, &len, &value)) {
     size_t k = 0;
-    while (k < DF_COUNT_OF(KEYWORDS) && strcmp(KEYWORDS[k].name, key) != 0) k++;
+    while (k < DF_COUNT_OF(KEYWORDS) && strcmp(KEYWORDS[k].word, key) != 0) k++;
     if (k == DF_COUNT_OF(KEYWORDS)) {
       if (len > 2 && key[0] == 'x' && key[1] == '-') continue;
       return schema_fail(g, c, DF_ERR_UNSUPPORTED, "\"%.*s\" is not supported", (int)DF_MIN(len, (size_t)64), key);
@@ -350,7 +350,7 @@ static df_status find_constants(schema_gen *g, const schema_conj *c, const df_js
     if (list || one) *is_list = list != NULL;
     while (df_json_kind_of(v) == DF_JSON_OBJECT && df_json_next(&it, &key, &len, &value))
       for (size_t k = 0; k < DF_COUNT_OF(KEYWORDS); k++)
-        if (strcmp(KEYWORDS[k].name, key) == 0)
+        if (strcmp(KEYWORDS[k].word, key) == 0)
           others += (KEYWORDS[k].use >= USE_NUMBER && KEYWORDS[k].use <= USE_OBJECT) || strcmp(key, "format") == 0;
   }
   if (n > 1) return schema_fail(g, c, DF_ERR_UNSUPPORTED, "several \"enum\" or \"const\" at once are not supported");

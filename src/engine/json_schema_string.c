@@ -219,12 +219,12 @@ df_status schema_put_other_string(schema_gen *g, const schema_conj *c, const df_
 
 static df_status format_rule(schema_gen *g, const schema_conj *c, const char *format, shared_rule *out) {
   static const struct {
-    const char *name;
+    const char *format;
     shared_rule rule;
   } known[] = {{"date", SHARED_DATE}, {"time", SHARED_TIME},   {"date-time", SHARED_DATE_TIME},
                {"uuid", SHARED_UUID}, {"email", SHARED_EMAIL}, {"ipv4", SHARED_IPV4}};
   for (size_t i = 0; i < DF_COUNT_OF(known); i++)
-    if (strcmp(known[i].name, format) == 0) {
+    if (strcmp(known[i].format, format) == 0) {
       *out = known[i].rule;
       return DF_OK;
     }
