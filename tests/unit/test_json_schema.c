@@ -136,6 +136,46 @@ static void test_golden__bytes(void **state) {
   df_tokenizer_free(t);
 }
 
+/* Every token of the vocabulary at every place of a text: in the mask exactly when it is accepted. */
+static void check_masks(const df_tokenizer *t, const char *schema, const char *text) {
+  df_grammar *g = compile(t, schema, false);
+  df_matcher *m = NULL;
+  df_ids ids = {0};
+  size_t words = ((size_t)df_tokenizer_size(t) + 63) / 64;
+  uint64_t *copy = df_alloc(words * sizeof *copy);
+  const uint64_t *bits = NULL;
+  bool ok = false;
+  assert_int_equal(df_matcher_create(g, &m, NULL), DF_OK);
+  assert_int_equal(df_tokenizer_encode(t, text, strlen(text), 0, &ids, NULL), DF_OK);
+  for (size_t i = 0; i <= ids.n; i++) {
+    assert_int_equal(df_matcher_mask(m, &bits, NULL), DF_OK);
+    memcpy(copy, bits, words * sizeof *copy);
+    for (int32_t id = 0; id < (int32_t)df_tokenizer_size(t); id++) {
+      assert_int_equal(df_matcher_accept(m, id, &ok, NULL), DF_OK);
+      if (ok != bit(copy, id)) fail_msg("token %d at place %zu of %s", id, i, text);
+      if (ok) df_matcher_rollback(m, 1);
+    }
+    if (i == ids.n) break;
+    assert_int_equal(df_matcher_accept(m, ids.v[i], &ok, NULL), DF_OK);
+    assert_true(ok);
+  }
+  assert_true(df_matcher_may_end(m));
+  df_free(copy);
+  df_ids_release(&ids);
+  df_matcher_free(m);
+  df_grammar_release(g);
+}
+
+static void test_mask__every_token(void **state) {
+  (void)state;
+  df_tokenizer *t = df_test_tokenizer(df_test_model_or_skip("SmolLM2-135M-Instruct"));
+  check_masks(t, "{}", "[\"a b\", {\"k\": \"v\"}, 1]");
+  check_masks(t,
+              "{\"properties\":{\"a\":{\"maxLength\":9},\"b\":{\"enum\":[\"x\",\"xy\"]},\"c\":{\"type\":\"string\"}}}",
+              "{\"a\": \"one two\", \"b\": \"xy\", \"c\": \"\xC3\xA4\", \"bb\": 0}");
+  df_tokenizer_free(t);
+}
+
 static void test_golden__real_vocabulary(void **state) {
   (void)state;
   df_tokenizer *t = df_test_tokenizer(df_test_model_or_skip("SmolLM2-135M-Instruct"));
@@ -384,13 +424,10 @@ static void test_grammar__out_of_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_golden__bytes),
-      cmocka_unit_test(test_golden__real_vocabulary),
-      cmocka_unit_test(test_grammar__texts),
-      cmocka_unit_test(test_grammar__object_only),
-      cmocka_unit_test(test_grammar__white_space_ends),
-      cmocka_unit_test(test_gbnf__refused),
-      cmocka_unit_test(test_gbnf__bounded),
+      cmocka_unit_test(test_golden__bytes),          cmocka_unit_test(test_golden__real_vocabulary),
+      cmocka_unit_test(test_mask__every_token),      cmocka_unit_test(test_grammar__texts),
+      cmocka_unit_test(test_grammar__object_only),   cmocka_unit_test(test_grammar__white_space_ends),
+      cmocka_unit_test(test_gbnf__refused),          cmocka_unit_test(test_gbnf__bounded),
       cmocka_unit_test(test_grammar__out_of_memory),
   };
   return cmocka_run_group_tests_name("json_schema", tests, NULL, NULL);
