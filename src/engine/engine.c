@@ -48,21 +48,37 @@ df_status df_engine_request(df_engine *e, df_request *q, const int32_t *ids, siz
 
 /* ---- prefill -------------------------------------------------------------------------------------------- */
 
+/* Gives one prompt up to `most` rows more; false when it gets none. */
+static bool give_rows(const df_request *q, uint32_t most, uint32_t *rows, uint32_t *room, uint32_t *out) {
+  uint32_t n = DF_MIN(df_request_fill(q) - q->n_valid - *rows, DF_MIN(most, *room));
+  if (q->prompt_logprobs) n = DF_MIN(n, *out);
+  if (q->prompt_logprobs) *out -= n;
+  *rows += n;
+  *room -= n;
+  return n > 0;
+}
+
 void df_engine_share_prefill(const df_engine *e, df_request *const *q, uint32_t n, uint32_t *rows) {
-  uint32_t room = df_spec_prefill_rows(&e->step), out = e->target.p.max_out;
-  bool decoding = false;
-  for (uint32_t i = 0; i < n; i++) decoding |= q[i]->state == DF_REQ_DECODE;
+  uint32_t room = df_spec_prefill_rows(&e->step), out = e->target.p.max_out, first = n;
+  bool decoding = false, open[DF_ENGINE_MAX_SEQS] = {false};
+  for (uint32_t i = n; i-- > 0;) {
+    rows[i] = 0;
+    decoding |= q[i]->state == DF_REQ_DECODE;
+    open[i] = q[i]->state == DF_REQ_PREFILL;
+    if (open[i]) first = i;
+  }
   if (decoding && e->prefill_rows) room = DF_MIN(room, e->prefill_rows);
   out -= DF_MIN(out - 1, n); /* the last row of every prompt leaves in any case */
-  for (uint32_t i = 0; i < n; i++) {
-    rows[i] = 0;
-    if (q[i]->state != DF_REQ_PREFILL) continue;
-    rows[i] = DF_MIN(df_request_fill(q[i]) - q[i]->n_valid, room);
-    if (q[i]->prompt_logprobs) {
-      rows[i] = DF_MIN(rows[i], out);
-      out -= rows[i];
+  if (first < n) (void)give_rows(q[first], (room + 1) / 2, &rows[first], &room, &out);
+  while (room) { /* the rest to the one that is through soonest */
+    uint32_t best = n, least = UINT32_MAX;
+    for (uint32_t i = 0; i < n; i++) {
+      const uint32_t left = open[i] ? df_request_fill(q[i]) - q[i]->n_valid - rows[i] : UINT32_MAX;
+      if (left < least) best = i, least = left;
     }
-    room -= rows[i];
+    if (best == n) return;
+    (void)give_rows(q[best], UINT32_MAX, &rows[best], &room, &out);
+    open[best] = false;
   }
 }
 

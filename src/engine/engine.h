@@ -41,7 +41,7 @@ typedef struct df_engine {
   df_sampler_scratch scratch;
   df_mask_decision mask; /* of the verify-mask policy */
   df_graph_budget graph_budget;
-  bool auto_width;       /* the controller chooses among 1..width */
+  bool auto_width; /* the controller chooses among 1..width */
   df_width_costs costs;
   df_width_estimate acceptance; /* of all requests so far: where a new one starts from */
   uint32_t plain_run;           /* plain steps in a row, just now */
@@ -77,7 +77,9 @@ df_status df_engine_park(df_engine *e, df_request *q, df_kv_seq *seq, df_error *
 df_status df_engine_request(df_engine *e, df_request *q, const int32_t *ids, size_t n, uint32_t n_valid, df_kv_seq *seq,
                             const df_generate_params *p, df_error *err) DF_CHECK;
 
-/* Prompt rows that the next step takes of each request: rows[n]. First come, first served. */
+/* Prompt rows that the next step takes of each request: rows[n]. Half of them go to the first prompt in the list, so
+ * that it comes in however many short ones arrive; the rest to those that are through soonest, so that a short prompt
+ * does not wait for a long one. */
 void df_engine_share_prefill(const df_engine *e, df_request *const *q, uint32_t n, uint32_t *rows);
 
 /* One step for all requests that are not DONE (at most max_seqs): prompts that are not in yet share one prefill pass,

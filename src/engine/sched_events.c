@@ -1,6 +1,5 @@
 /* Events: one block each, so that freeing one is one call and making one fails as a whole. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -117,6 +116,15 @@ static void count(df_sched_stats *st, const df_sched_job *j) {
     st->finished++;
 }
 
+/* Cut at a character border. */
+static void copy_message(char *to, size_t cap, const char *from) {
+  size_t n = strlen(from);
+  if (n >= cap) n = cap - 1;
+  while (n && ((unsigned char)from[n] & 0xC0) == 0x80) n--;
+  memcpy(to, from, n);
+  to[n] = '\0';
+}
+
 void df_sched_send_done(df_sched *s, df_sched_job *j) {
   df_sched_box *b = j->done;
   j->done = NULL;
@@ -129,7 +137,7 @@ void df_sched_send_done(df_sched *s, df_sched_job *j) {
                            .failed = j->q.failed};
   if (j->q.failed != DF_OK) {
     b->ev.finish = DF_FINISH_NONE;
-    (void)snprintf(b->ev.message, sizeof b->ev.message, "%.250s", j->q.why.msg);
+    copy_message(b->ev.message, sizeof b->ev.message, j->q.why.msg);
   }
   fill_times(&b->ev, j);
   b->ev.stats.new_tokens = j->sent;

@@ -37,6 +37,15 @@ void rig_hold(sched_rig *r) {
   wait_held(r);
 }
 
+uint32_t rig_submit_held(sched_rig *r, const df_job *job) {
+  pthread_mutex_lock(&r->lock);
+  r->hold = true;
+  pthread_mutex_unlock(&r->lock);
+  const uint32_t i = rig_submit(r, job);
+  wait_held(r);
+  return i;
+}
+
 void rig_turn(sched_rig *r) {
   pthread_mutex_lock(&r->lock);
   r->held = false;
@@ -250,4 +259,11 @@ void rig_assert_same(const rig_answer *got, const rig_answer *want, const char *
     fail_msg("%s: other text", what);
   if (got->end.finish != want->end.finish)
     fail_msg("%s: finish %d, expected %d", what, (int)got->end.finish, (int)want->end.finish);
+}
+
+void rig_assert_same_drafts(const df_stats *a, const df_stats *b) {
+  assert_int_equal(a->steps, b->steps);
+  assert_int_equal(a->drafted, b->drafted);
+  assert_int_equal(a->accepted, b->accepted);
+  assert_memory_equal(a->accepted_at, b->accepted_at, sizeof a->accepted_at);
 }

@@ -60,6 +60,8 @@ void rig_cancel(sched_rig *r, uint32_t index);
 /* The engine stops behind the turn that next makes an event; returns when it stands there (all events of that turn can
  * be taken). rig_go lets it go on; rig_turn does one more such turn. */
 void rig_hold(sched_rig *r);
+/* Submits, with the engine idle, and returns with it held behind the first event. */
+uint32_t rig_submit_held(sched_rig *r, const df_job *job);
 void rig_turn(sched_rig *r);
 void rig_go(sched_rig *r);
 /* Room for n answers, so that later calls of the rig allocate nothing. */
@@ -71,6 +73,8 @@ void rig_assert_at_rest(sched_rig *r);
 
 /* The same request on a session of its own, without a draft. */
 void rig_alone(df_model *m, uint32_t n_ctx, const df_job *job, rig_answer *out);
+/* Blocks were as long and as good: the draft saw the same. */
+void rig_assert_same_drafts(const df_stats *a, const df_stats *b);
 void rig_assert_same(const rig_answer *got, const rig_answer *want, const char *what);
 
 #endif

@@ -161,8 +161,7 @@ static void check_logprobs(df_model *m, const df_job *j, const rig_answer *a, bo
 }
 
 /* Prompts around every chunk size, with company, at every width: the same bits as plain, and near an oracle. */
-static void test_logprobs__of_prompt_and_output(void **state) {
-  fixture *f = *state;
+static void check_all_logprobs(fixture *f, uint32_t kv_tokens) {
   int32_t ids[N_LENGTHS][CTX];
   sched_rig r;
   /* The last one reaches the end of the context inside its last blocks. */
@@ -170,6 +169,7 @@ static void test_logprobs__of_prompt_and_output(void **state) {
   static const int32_t widths[] = {1, 16, 0, 5};
   df_sched_params p = params(6, 64);
   p.prefill_rows = 24;
+  p.engine.kv_tokens = kv_tokens;
   rig_init(&r, f->m, f->d, &p);
   uint32_t index[4][N_LENGTHS];
   for (uint32_t w = 0; w < 4; w++)
@@ -204,18 +204,18 @@ static void test_logprobs__of_prompt_and_output(void **state) {
   rig_release(&r);
 }
 
+static void test_logprobs__of_prompt_and_output(void **state) {
+  check_all_logprobs(*state, 0);
+  check_all_logprobs(*state, CTX - 5 * 16); /* and parked in between */
+}
+
 /* ---- order ---------------------------------------------------------------------------------------------- */
 
 /* A job that keeps the only place busy; returns with the engine held. */
 static uint32_t block(sched_rig *r, int32_t *ids) {
   prompt_of(ids, 5, 77);
   df_job j = rig_job(ids, 5, 40);
-  pthread_mutex_lock(&r->lock);
-  r->hold = true;
-  pthread_mutex_unlock(&r->lock);
-  const uint32_t i = rig_submit(r, &j);
-  rig_hold(r);
-  return i;
+  return rig_submit_held(r, &j);
 }
 
 static void assert_order(sched_rig *r, const uint32_t *index, uint32_t n) {
@@ -310,6 +310,36 @@ static void test_prefill__leaves_others_their_steps(void **state) {
   rig_release(&r);
 }
 
+/* A short prompt does not wait for a long one that came before it, and the long one comes in all the same. */
+static void test_prefill__short_prompts_overtake(void **state) {
+  fixture *f = *state;
+  int32_t ids[8], long_ids[CTX], short_ids[8];
+  sched_rig r;
+  df_sched_params p = params(3, 64);
+  p.prefill_rows = 16;
+  rig_init(&r, f->m, NULL, &p);
+  (void)block(&r, ids);
+  prompt_of(long_ids, 200, 2);
+  df_job j = rig_job(long_ids, 200, 2);
+  const uint32_t slow = rig_submit(&r, &j);
+  int turns = 0;
+  for (rig_take(&r); !rig_get(&r, slow)->done; turns++) {
+    prompt_of(short_ids, 8, (uint32_t)turns);
+    j = rig_job(short_ids, 8, 1);
+    const uint32_t quick = rig_submit(&r, &j);
+    for (int k = 0; k < 2; k++) {
+      rig_turn(&r);
+      rig_take(&r);
+    }
+    assert_true(rig_get(&r, quick)->done);
+    assert_true(turns < 20);
+  }
+  assert_true(turns > 5); /* it did share */
+  rig_go(&r);
+  rig_assert_at_rest(&r);
+  rig_release(&r);
+}
+
 /* ---- ends from outside ---------------------------------------------------------------------------------- */
 
 static void assert_cancelled(const rig_answer *a, bool timed_out) {
@@ -381,11 +411,7 @@ static void test_cancel__held_text_leaves(void **state) {
   j.gen.n_stop = 1;
   j.spec_width = 1;
   rig_init(&r, f->m, f->d, &p);
-  pthread_mutex_lock(&r.lock);
-  r.hold = true;
-  pthread_mutex_unlock(&r.lock);
-  const uint32_t i = rig_submit(&r, &j);
-  rig_hold(&r);
+  const uint32_t i = rig_submit_held(&r, &j);
   for (int k = 0; k < 4; k++) rig_turn(&r);
   rig_take(&r);
   assert_int_equal(rig_get(&r, i)->text_len, 0);
@@ -448,14 +474,6 @@ static void test_cancel__waiting_requests_cost_nothing(void **state) {
   rig_release(&r);
 }
 
-/* Blocks were as long and as good: the draft saw the same. */
-static void assert_same_drafts(const df_stats *a, const df_stats *b) {
-  assert_int_equal(a->steps, b->steps);
-  assert_int_equal(a->drafted, b->drafted);
-  assert_int_equal(a->accepted, b->accepted);
-  assert_memory_equal(a->accepted_at, b->accepted_at, sizeof a->accepted_at);
-}
-
 /* A conversation that grows: each turn finds all of the turns before it, to the last whole page, and the text is as if
  * it had found nothing. */
 static void test_submit__growing_conversation(void **state) {
@@ -484,7 +502,7 @@ static void test_submit__growing_conversation(void **state) {
     const uint32_t k = rig_submit(&r, &j);
     rig_wait(&r, k);
     assert_int_equal(rig_get(&r, k)->end.stats.cached_tokens, 0);
-    assert_same_drafts(&rig_get(&r, i)->end.stats, &rig_get(&r, k)->end.stats);
+    rig_assert_same_drafts(&rig_get(&r, i)->end.stats, &rig_get(&r, k)->end.stats);
     accepted += rig_get(&r, i)->end.stats.accepted;
     a = rig_get(&r, i);
     memcpy(ids + n, a->ids, a->n * sizeof *ids);
@@ -555,42 +573,6 @@ static void test_submit__refusals(void **state) {
   rig_release(&r);
 }
 
-/* The one with the higher priority keeps its pages, though it is the younger one. */
-static void test_preempt__lowest_priority_goes_first(void **state) {
-  fixture *f = *state;
-  int32_t ids[CTX], high_ids[CTX];
-  sched_rig r;
-  df_sched_params p = params(2, 8);
-  p.engine.kv_tokens = 144; /* and a page more: 10 pages of 16, while both want 2 x (3 + 4) */
-  rig_init(&r, f->m, f->d, &p);
-  prompt_of(ids, 40, 3);
-  prompt_of(high_ids, 40, 4);
-  df_job low = rig_job(ids, 40, 70), high = rig_job(high_ids, 40, 70);
-  high.priority = 1;
-  low.spec_width = high.spec_width = 4;
-  rig_answer want_low, want_high;
-  rig_alone(f->m, CTX, &low, &want_low);
-  rig_alone(f->m, CTX, &high, &want_high);
-  pthread_mutex_lock(&r.lock);
-  r.hold = true;
-  pthread_mutex_unlock(&r.lock);
-  const uint32_t a = rig_submit(&r, &low);
-  rig_hold(&r);
-  const uint32_t b = rig_submit(&r, &high);
-  rig_go(&r);
-  rig_assert_at_rest(&r);
-  df_sched_stats st;
-  df_sched_get_stats(r.s, &st);
-  assert_true(st.preempted >= 1);
-  assert_true(rig_get(&r, b)->end.t_done < rig_get(&r, a)->end.t_done);
-  rig_assert_same(rig_get(&r, a), &want_low, "low");
-  rig_assert_same(rig_get(&r, b), &want_high, "high");
-  const uint32_t c = rig_submit(&r, &low);
-  rig_wait(&r, c);
-  assert_same_drafts(&rig_get(&r, a)->end.stats, &rig_get(&r, c)->end.stats);
-  rig_release(&r);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_stop_ids__cut_anywhere),
@@ -599,13 +581,13 @@ int main(void) {
       cmocka_unit_test(test_submit__priority_then_turns_then_arrival),
       cmocka_unit_test(test_submit__common_prefix_is_computed_once),
       cmocka_unit_test(test_prefill__leaves_others_their_steps),
+      cmocka_unit_test(test_prefill__short_prompts_overtake),
       cmocka_unit_test(test_cancel__in_every_state),
       cmocka_unit_test(test_cancel__held_text_leaves),
       cmocka_unit_test(test_free__drains_then_cancels),
       cmocka_unit_test(test_cancel__waiting_requests_cost_nothing),
       cmocka_unit_test(test_submit__growing_conversation),
       cmocka_unit_test(test_submit__refusals),
-      cmocka_unit_test(test_preempt__lowest_priority_goes_first),
   };
   return cmocka_run_group_tests_name("sched_requests", tests, setup, teardown);
 }
