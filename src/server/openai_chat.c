@@ -340,7 +340,7 @@ static df_status force_calls(df_task *t, const df_json *body, const char *only, 
   df_json_out_begin(&w, &json, err);
   df_json_out_value(&w, df_json_member(body, "tools"));
   df_status st = df_json_out_end(&w);
-  if (st == DF_OK) st = df_tool_calls_gbnf(json.data, json.len, only, parallel, t->think, &gbnf, err);
+  if (st == DF_OK) st = df_tool_calls_gbnf(json.data, json.len, only, parallel && !only, t->think, &gbnf, err);
   if (st == DF_OK) st = df_grammar_from_gbnf(t->server->m.model->tok, gbnf.data, gbnf.len, &t->grammar, err);
   df_buf_release(&json);
   df_buf_release(&gbnf);

@@ -328,7 +328,11 @@ df_status df_gen_read(df_gen *g, uint32_t shape, const df_json *body, df_error *
     const df_json *v = df_json_member(body, f->name);
     if (!v || df_json_kind_of(v) == DF_JSON_NULL) continue;
     g->param = f->name;
-    DF_TRY(read_field(g, shape, f, v, err));
+    const df_status st = read_field(g, shape, f, v, err);
+    if (st != DF_OK) {
+      if (err && !strstr(err->msg, f->name)) df_error_prefix(err, "\"%s\"", f->name);
+      return st;
+    }
   }
   g->param = NULL;
   return DF_OK;

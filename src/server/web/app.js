@@ -297,7 +297,7 @@ function showChats() {
 
 function chatItem(c) {
   const here = c === chat;
-  const open = el("button", { type: "button", class: "open", "aria-current": here ? "true" : false }, el("span", {}, c.title));
+  const open = el("button", { type: "button", class: "open", "aria-current": here && "true" }, el("span", {}, c.title));
   open.addEventListener("click", () => openChat(c));
   const item = el(
     "li",
@@ -513,9 +513,10 @@ function onKey(e) {
     e.preventDefault();
     input.focus();
   } else if (e.key === "Escape" && !document.querySelector("dialog[open]")) {
+    const here = (id) => byId(id).contains(document.activeElement);
     if (running) stop();
     else if (byId("side").classList.contains("shown")) narrowSide(false), byId("side-open").focus();
-    else if (!byId("panel").hidden && byId("panel").contains(document.activeElement)) setPanel(false), byId("panel-open").focus();
+    else if (here("panel")) setPanel(false), byId("panel-open").focus();
   }
 }
 

@@ -50,7 +50,8 @@ export class TokenView {
   describe(trace, slot) {
     const drafted = trace.drafted[this.step] ?? 0;
     if (slot) return `drafted at position ${slot} of ${drafted}; ${trace.accepted[this.step]} accepted in this step`;
-    return drafted ? `the target’s own, after ${trace.accepted[this.step]} of ${drafted} drafts` : "decoded without a draft";
+    if (!drafted) return "decoded without a draft";
+    return `the target’s own, after ${trace.accepted[this.step]} of ${drafted} drafts`;
   }
 }
 
@@ -78,7 +79,8 @@ export function summary(trace) {
 // The server's own figures once the answer is complete; they count what a cut answer does not show.
 export function withTimings(s, t) {
   if (!t) return s;
-  return { ...s, length: t.accept_length, speed: t.predicted_per_second, drafted: t.draft_n, accepted: t.draft_n_accepted };
+  const speed = t.predicted_per_second;
+  return { ...s, length: t.accept_length, speed, drafted: t.draft_n, accepted: t.draft_n_accepted };
 }
 
 const number = (x, digits = 1) => (Number.isFinite(x) ? x.toFixed(digits) : "–");
@@ -89,8 +91,8 @@ export const acceptLength = (s) => s.length ?? (s.verify ? s.emitted / s.verify 
 // One line for the strip under the message box.
 export function shortFigures(s, speed) {
   const parts = [`${number(speed)} tok/s`];
-  if (s.drafted) parts.push(`accept length ${number(acceptLength(s), 2)}`, `${percent(s.accepted, s.drafted)} of drafts`);
-  else parts.push("no drafts");
+  if (!s.drafted) parts.push("no drafts");
+  else parts.push(`accept length ${number(acceptLength(s), 2)}`, `${percent(s.accepted, s.drafted)} accepted`);
   return parts.join(" · ");
 }
 
@@ -138,7 +140,8 @@ export function comparison(drafted, plain, verdict) {
     const fill = el("span", { class: `fill ${kind}` });
     fill.style.width = `${(100 * speed) / most}%`;
     const bar = el("span", { class: "bar", "aria-hidden": "true" }, fill);
-    return el("li", {}, el("span", { class: "name" }, name), bar, el("span", { class: "share" }, `${number(speed)} tok/s`));
+    const share = el("span", { class: "share" }, `${number(speed)} tok/s`);
+    return el("li", {}, el("span", { class: "name" }, name), bar, share);
   };
   const text = verdict.same
     ? `The texts are identical: ${verdict.length} characters.`

@@ -5,8 +5,8 @@ const C_WORDS =
   "extern final float for from func function go if implements import in inline int interface let long match mut new " +
   "namespace of package private protected public pub fn impl trait use mod static struct super switch template this " +
   "throw try type typedef typename typeof union unsigned using var void volatile while yield async await return " +
-  "short signed sizeof goto register restrict instanceof defer range chan map select string byte rune true false null " +
-  "undefined nil None self Self where loop move ref as dyn crate unsafe final override virtual";
+  "short signed sizeof goto register restrict instanceof defer range chan map select string byte rune true false " +
+  "null undefined nil None self Self where loop move ref as dyn crate unsafe final override virtual";
 const FAMILIES = {
   c: { comment: /\/\/[^\n]*|\/\*[^]*?(?:\*\/|$)/, words: C_WORDS },
   hash: {

@@ -20,7 +20,8 @@ export function questionView(message, on) {
   const li = el("li", { class: "msg user" }, el("h3", { class: "who" }, "You"), body, tools);
 
   function startEdit() {
-    const area = el("textarea", { rows: Math.min(12, message.content.split("\n").length + 1), "aria-label": "Edit the question" });
+    const rows = Math.min(12, message.content.split("\n").length + 1);
+    const area = el("textarea", { rows, "aria-label": "Edit the question" });
     const send = () => (area.value.trim() ? on.edit(area.value.trim()) : cancel());
     const cancel = () => {
       li.classList.remove("editing");
@@ -126,7 +127,8 @@ export class AnswerView {
     const notes = [];
     if (m.trace.text.length || m.timings) {
       const count = m.timings?.predicted_n ?? m.trace.text.length;
-      notes.push(`${count} tokens`, shortFigures(withTimings(summary(m.trace), m.timings), m.timings?.predicted_per_second));
+      const s = withTimings(summary(m.trace), m.timings);
+      notes.push(`${count} tokens`, shortFigures(s, s.speed));
     }
     if (FINISH_NOTES[m.finish]) notes.push(FINISH_NOTES[m.finish]);
     this.tools.replaceChildren(
