@@ -97,7 +97,7 @@ static int setup(void **state) {
   fixture *f = df_calloc(1, sizeof *f);
   if (!f) return -1;
   f->spec = tiny_spec_default();
-  f->m = tiny_open(&f->spec, 1);
+  f->m = tiny_open(&f->spec, 2);
   f->d = tiny_open_draft(&f->spec, f->m);
   for (uint32_t i = 0; i < N_RULES; i++)
     if (df_grammar_from_gbnf(f->m->tok, k_rules[i], strlen(k_rules[i]), &f->g[i], &err) != DF_OK)

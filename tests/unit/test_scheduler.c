@@ -79,6 +79,8 @@ static void run_all(fixture *f, df_draft *d, const df_sched_params *p, uint32_t 
                     df_sched_stats *st) {
   int32_t ids[CTX];
   sched_rig r;
+  rig_answer *want = df_calloc(n_jobs, sizeof *want);
+  assert_non_null(want);
   rig_init(&r, f->m, d, p);
   df_sched_get_stats(r.s, st);
   const uint32_t n_ctx = DF_MIN((uint32_t)CTX, st->pages_total * st->page_size); /* a small pool bounds the context */
@@ -90,12 +92,11 @@ static void run_all(fixture *f, df_draft *d, const df_sched_params *p, uint32_t 
     }
     rig_wait_all(&r);
     for (uint32_t i = 0; i < n_jobs; i++) {
-      rig_answer want;
       const df_job j = job_of(i, ids);
-      rig_alone(f->m, n_ctx, &j, &want);
       char name[64];
+      if (round == 0) rig_alone(f->m, n_ctx, &j, &want[i]); /* the scheduler rests: the model is free */
       (void)snprintf(name, sizeof name, "%s, round %u, job %u", what, round, i);
-      rig_assert_same(rig_get(&r, index[i]), &want, name);
+      rig_assert_same(rig_get(&r, index[i]), &want[i], name);
       if (j.spec_width == 1 || !d) assert_int_equal(rig_get(&r, index[i])->drafted, 0);
     }
   }
@@ -106,6 +107,7 @@ static void run_all(fixture *f, df_draft *d, const df_sched_params *p, uint32_t 
   df_sched_get_stats(r.s, &after);
   assert_int_equal(after.pages_cached, 0);
   rig_release(&r);
+  df_free(want);
 }
 
 static void test_submit__text_does_not_depend_on_the_company(void **state) {
