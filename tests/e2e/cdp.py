@@ -21,7 +21,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def find_browser():
-    return os.environ.get("DF_TEST_BROWSER") or next((p for p in map(shutil.which, NAMES) if p), None)
+    return os.environ.get("WEB_BROWSER") or next((p for p in map(shutil.which, NAMES) if p), None)
 
 
 class WebSocket:

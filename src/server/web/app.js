@@ -444,7 +444,8 @@ function askKey(then) {
   byId("key-note").textContent = apiKey.get()
     ? "The server does not accept this key. Another one is kept until the tab is closed."
     : "This server answers with a key only. It is kept until the tab is closed.";
-  byId("key-input").value = apiKey.get();
+  byId("key-input").value = "";
+  byId("key").returnValue = "";
   if (!byId("key").open) byId("key").showModal();
 }
 
@@ -539,6 +540,7 @@ function bindControls() {
   on("settings-open", () => byId("settings").showModal());
   on("key-open", () => askKey(null));
   on("key", keyClosed, "close");
+  on("key-cancel", () => byId("key").close("cancel")); // no submit button: Enter would take the first of them
   on("compare", () => void compare());
   on("export-md", () => download("conversation.md", "text/markdown", store.asMarkdown(chat)));
   on("export-json", () => download("conversations.json", "application/json", store.asJson(chats)));
