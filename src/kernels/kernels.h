@@ -186,8 +186,8 @@ typedef struct df_kernels {
    * splitkv later. */
   void (*attn_merge)(float *into, const float *part, size_t stride, uint32_t n, uint32_t e);
 
-  /* Merges parts 1 .. n-1 into part 0 one after the other, `stride` floats from one to the next: the bits of n - 1 calls
-   * of attn_merge. n >= 1. */
+  /* Merges parts 1 .. n-1 into part 0 one after the other, `stride` floats from one to the next: the bits of n - 1
+   * calls of attn_merge. n >= 1. */
   void (*attn_fold)(float *parts, size_t stride, uint32_t n, uint32_t e);
 
   /* out[j] = acc[j] / sum (0 when sum is 0). */

@@ -18,7 +18,8 @@ typedef struct df_loader df_loader;
 /* exact: widen every matrix to float32. */
 df_status df_loader_create(const df_source *src, df_pool *pool, bool exact, df_loader **out, df_error *err) DF_CHECK;
 void df_loader_free(df_loader *l);
-/* Rounds matrices requested from now on to `type` (one that df_encode writes), unless the file's type has as few bits. */
+/* Rounds matrices requested from now on to `type` (one that df_encode writes), unless the file's type has as few
+ * bits. */
 void df_loader_round_to(df_loader *l, df_dtype type);
 
 /* Requests matrix `name` as [n outputs][k inputs]; *dst is filled by df_loader_run. FORMAT when it is missing or has

@@ -70,8 +70,8 @@ struct df_tokenizer {
 static inline bool df_token_type_is_special(int type) { return type == DF_TOKEN_CONTROL || type == DF_TOKEN_UNKNOWN; }
 
 /* Whether merging may make token `id`: not a control token, and its bytes are those that its text encodes. A
- * user-defined token stands for its text as it is, a byte token for one byte: made from other bytes they would decode to
- * another text than the one that was encoded. */
+ * user-defined token stands for its text as it is, a byte token for one byte: made from other bytes they would decode
+ * to another text than the one that was encoded. */
 static inline bool df_token_is_mergeable(const struct df_tokenizer *t, uint32_t id) {
   if (df_token_type_is_special(t->types[id]) || t->types[id] == DF_TOKEN_BYTE) return false;
   if (t->types[id] != DF_TOKEN_USER) return true;
