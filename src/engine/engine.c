@@ -88,12 +88,12 @@ static df_status first_token(df_request *q, uint32_t out_row, df_error *err) {
   q->drafted = NULL;
   DF_TRY(df_request_pick(q, 0, out_row, &id, err));
   if (q->failed != DF_OK) return DF_OK;
-  if (q->penalties) DF_TRY(df_seen_push(&q->seen, id, true, err));
+  if (q->penalties && id >= 0) DF_TRY(df_seen_push(&q->seen, id, true, err));
   q->state = DF_REQ_DECODE;
   q->t_first = df_now_ns();
   q->r.stats.prefill_ms = (double)(q->t_first - q->t_start) / 1e6;
   q->r.stats.first_token_ms = (double)(q->t_first - q->t_call) / 1e6;
-  return df_request_emit(q, &id, 1, out_row, 0, 0, err);
+  return df_request_emit(q, &id, id >= 0, out_row, 0, 0, err);
 }
 
 static df_status prefill_done(df_request *q, const df_prefill_item *it, df_error *err) {

@@ -180,22 +180,29 @@ static df_status advance(df_request *q, int32_t id, df_error *err) {
   return taken ? DF_OK : DF_FAIL(err, DF_ERR_INTERNAL, "the grammar refuses token %d, which its mask allows", id);
 }
 
-/* Brings mask and token history to the row: the drafts before it stand. *ended: nothing may follow. */
-static df_status follow(df_request *q, uint32_t row, bool *ended, df_error *err) {
-  *ended = false;
+/* Takes the mask over, as wide as the model's rows; there may be more of them than tokens. *none: nothing is allowed.
+ */
+static df_status load_mask(df_request *q, bool *none, df_error *err) {
+  const uint64_t *mask;
+  uint64_t any = 0;
+  DF_TRY(q->constraint.mask(q->constraint.ctx, &mask, err));
+  const size_t words = (DF_MIN(q->m->cfg.vocab, df_tokenizer_size(q->m->tok)) + 63) / 64;
+  for (size_t i = 0; i < words; i++) any |= q->allowed[i] = mask[i];
+  *none = any == 0;
+  return DF_OK;
+}
+
+/* Brings mask and token history to the row: the drafts before it stand. Sets q->ended where nothing may follow. */
+static df_status follow(df_request *q, uint32_t row, df_error *err) {
   if (q->penalties && row > 0) DF_TRY(df_seen_push(&q->seen, q->drafted[row - 1], true, err));
   if (!q->allowed) return DF_OK;
   if (row == 0) q->followed = q->constraint.length(q->constraint.ctx);
   if (row > 0) {
     DF_TRY(advance(q, q->drafted[row - 1], err));
-    *ended = df_tokenizer_is_eog(q->m->tok, q->drafted[row - 1]);
-    if (*ended) return DF_OK;
+    q->ended = df_tokenizer_is_eog(q->m->tok, q->drafted[row - 1]);
+    if (q->ended) return DF_OK;
   }
-  const uint64_t *mask;
-  DF_TRY(q->constraint.mask(q->constraint.ctx, &mask, err));
-  const size_t words = (DF_MIN(q->m->cfg.vocab, df_tokenizer_size(q->m->tok)) + 63) / 64;
-  memcpy(q->allowed, mask, words * sizeof *mask); /* the model may have more rows than there are tokens */
-  return DF_OK;
+  return load_mask(q, &q->ended, err);
 }
 
 static bool allowed(const df_request *q, int32_t id) {
@@ -203,10 +210,9 @@ static bool allowed(const df_request *q, int32_t id) {
 }
 
 static df_status pick(df_request *q, uint32_t row, uint32_t out_row, int32_t *id, df_error *err) {
-  bool ended;
   *id = -1;
-  DF_TRY(follow(q, row, &ended, err));
-  if (ended) return DF_OK;
+  DF_TRY(follow(q, row, err));
+  if (q->ended) return DF_OK;
   if (q->greedy) {
     const int32_t best = df_workspace_best(q->ws, out_row);
     if (allowed(q, best)) {
@@ -281,9 +287,10 @@ static df_status settle(df_request *q, const int32_t *ids, uint32_t n, df_stop_r
   const uint32_t given = q->constraint.length(q->constraint.ctx) - q->followed;
   if (given > res->kept) q->constraint.rollback(q->constraint.ctx, given - res->kept);
   const int32_t last = res->kept ? ids[res->kept - 1] : -1;
-  if (res->finish != DF_FINISH_NONE || last < 0 || !df_tokenizer_is_eog(q->m->tok, last)) return DF_OK;
+  const bool eog = last >= 0 && df_tokenizer_is_eog(q->m->tok, last);
+  if (res->finish != DF_FINISH_NONE || !(eog || q->ended)) return DF_OK;
   res->finish = DF_FINISH_EOS;
-  res->matched_id = last;
+  res->matched_id = eog ? last : -1;
   return df_stop_flush(&q->stop, &q->raw, err);
 }
 

@@ -84,6 +84,7 @@ typedef struct df_request {
   /* while a step is accepted */
   uint32_t base; /* position that row 0 predicts */
   const int32_t *drafted;
+  bool ended;        /* the constraint lets nothing follow the rows picked so far */
   uint32_t followed; /* tokens that the constraint had taken before */
 } df_request;
 

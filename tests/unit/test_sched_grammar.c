@@ -230,10 +230,80 @@ static void test_grammar__ends_anywhere_in_a_block(void **state) {
   rig_release(&r);
 }
 
+/* ---- a constraint that ends without an end token ---------------------------------------------------------- */
+
+typedef struct script {
+  uint64_t mask[8];
+  uint32_t at, n; /* tokens taken, tokens there are: letters only */
+} script;
+
+static df_status script_mask(void *ctx, const uint64_t **mask, df_error *err) {
+  (void)err;
+  script *s = ctx;
+  memset(s->mask, 0, sizeof s->mask);
+  for (uint32_t id = 'a'; id <= 'z' && s->at < s->n; id++) s->mask[id / 64] |= UINT64_C(1) << id % 64;
+  *mask = s->mask;
+  return DF_OK;
+}
+
+static df_status script_accept(void *ctx, int32_t id, bool *accepted, df_error *err) {
+  (void)err;
+  script *s = ctx;
+  *accepted = s->at < s->n && id >= 'a' && id <= 'z';
+  s->at += *accepted;
+  return DF_OK;
+}
+
+static void script_rollback(void *ctx, uint32_t n) {
+  script *s = ctx;
+  assert_true(n <= s->at);
+  s->at -= n;
+}
+
+static uint32_t script_length(void *ctx) { return ((script *)ctx)->at; }
+
+static void test_constraint__ends_when_nothing_may_come(void **state) {
+  fixture *f = *state;
+  int32_t ids[48];
+  df_error err = {0};
+  df_engine e;
+  df_engine_params p = {.session = df_session_params_default(), .max_seqs = 1};
+  p.session.n_ctx = CTX;
+  p.session.spec_draft_max = 15;
+  assert_int_equal(df_engine_init(&e, f->m, f->d, &p, &err), DF_OK);
+  for (uint32_t i = 0; i < 48; i++) ids[i] = 'h';
+  for (uint32_t n = 0; n < 30; n++) {
+    script s = {.n = n};
+    const df_constraint c = {&s, script_mask, script_accept, script_rollback, script_length};
+    const df_generate_params g = df_generate_params_default();
+    df_request_config rc = {.gen = &g, .constraint = &c};
+    df_request q, *one = &q;
+    df_kv_seq seq;
+    assert_int_equal(df_engine_width(&e, 1 + (int32_t)n % 16, &rc, &err), DF_OK);
+    assert_int_equal(df_request_init(&q, f->m, ids, 48, CTX, &rc, &err), DF_OK);
+    assert_int_equal(df_kv_seq_init(&seq, e.pages.size, CTX, &err), DF_OK);
+    assert_int_equal(df_engine_admit(&e, &q, &seq, 0, &err), DF_OK);
+    for (uint32_t steps = 0; q.state != DF_REQ_DONE; steps++) {
+      assert_true(steps < 40);
+      assert_int_equal(df_engine_step(&e, &one, 1, &err), DF_OK);
+    }
+    assert_int_equal(q.failed, DF_OK);
+    assert_int_equal(q.r.finish, DF_FINISH_EOS);
+    assert_int_equal(q.r.stats.new_tokens, n);
+    assert_int_equal(s.at, n);
+    assert_int_equal(q.matched_id, -1);
+    seq = df_request_park(&q);
+    df_kv_seq_release(&seq, &e.pages);
+    df_request_release(&q);
+  }
+  df_engine_release(&e);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_grammar__same_text_with_drafts_and_company),
       cmocka_unit_test(test_grammar__ends_anywhere_in_a_block),
+      cmocka_unit_test(test_constraint__ends_when_nothing_may_come),
   };
   return cmocka_run_group_tests_name("sched_grammar", tests, setup, teardown);
 }

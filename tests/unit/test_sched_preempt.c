@@ -240,11 +240,52 @@ static void test_preempt__the_younger_one_leaves_sound_pages(void **state) {
   rig_release(&r);
 }
 
+/* Nor does one that was cancelled in mid-page leave pages that the draft has not seen. */
+static void test_cancel__leaves_sound_pages(void **state) {
+  fixture *f = *state;
+  int32_t ids[CTX], first[8];
+  sched_rig r;
+  df_sched_params p = params(2, 8);
+  p.engine.session.n_ctx = 2 * CTX;
+  rig_init(&r, f->m, f->d, &p);
+  find_repetition(f, ids);
+  prompt_of(first, 5, 77);
+  df_job j = rig_job(first, 5, 400); /* keeps the turns coming */
+  const uint32_t company = rig_submit_held(&r, &j);
+  uint32_t cached = 0;
+  for (uint32_t turns = 20; turns < 36; turns += 3) {
+    j = rig_job(ids, 40, 90);
+    j.spec_width = 1;
+    const uint32_t a = rig_submit(&r, &j);
+    for (uint32_t k = 0; k < turns; k++) rig_turn(&r);
+    rig_cancel(&r, a);
+    rig_turn(&r);
+    rig_take(&r);
+    assert_int_equal(rig_get(&r, a)->end.finish, DF_FINISH_CANCELLED);
+    j = rig_job(ids, 40 + rig_get(&r, a)->n, 20);
+    j.spec_width = 16;
+    uint32_t k[2];
+    for (int cold = 0; cold < 2; cold++) {
+      j.no_cache = cold == 1;
+      k[cold] = rig_submit(&r, &j);
+      for (rig_take(&r); !rig_get(&r, k[cold])->done; rig_take(&r)) rig_turn(&r);
+    }
+    cached += rig_get(&r, k[0])->end.stats.cached_tokens;
+    rig_assert_same_drafts(&rig_get(&r, k[0])->end.stats, &rig_get(&r, k[1])->end.stats);
+  }
+  assert_true(cached >= 6 * 48);
+  rig_cancel(&r, company);
+  rig_go(&r);
+  rig_assert_at_rest(&r);
+  rig_release(&r);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_park__at_every_step),
       cmocka_unit_test(test_preempt__lowest_priority_goes_first),
       cmocka_unit_test(test_preempt__the_younger_one_leaves_sound_pages),
+      cmocka_unit_test(test_cancel__leaves_sound_pages),
   };
   return cmocka_run_group_tests_name("sched_preempt", tests, setup, teardown);
 }
