@@ -13,7 +13,8 @@
 #define DF_GRAMMAR_MAX_TEXT ((size_t)2 << 20)
 enum {
   DF_GRAMMAR_MAX_NAME = 256,
-  DF_GRAMMAR_MAX_NESTING = 128,  /* groups within groups: the parser and the compiler recurse */
+  DF_GRAMMAR_MAX_NESTING = 128,  /* groups within groups: the parser and the compiler recurse, */
+  DF_GRAMMAR_MAX_STACKED = 4,    /* and the latter for repetitions of one item as well */
   DF_GRAMMAR_MAX_REPEAT = 65536, /* {m,n} */
   DF_GRAMMAR_MAX_NODES = 1 << 19,
   DF_GRAMMAR_MAX_RULES = 1 << 16,

@@ -320,10 +320,10 @@ static df_status parse_repeats(parser *p, bool in_group, uint32_t *node) {
     uint32_t min = 0, max = DF_GRAMMAR_NONE;
     skip_space(p, in_group);
     if (at(p, '{')) {
-      if (stacked >= DF_GRAMMAR_MAX_NESTING) return fail_at(p, p->p, DF_ERR_LIMIT, "too many repetitions of one item");
+      if (stacked >= DF_GRAMMAR_MAX_STACKED) return fail_at(p, p->p, DF_ERR_LIMIT, "too many repetitions of one item");
       DF_TRY(parse_braces(p, &min, &max));
     } else if (at(p, '?') || at(p, '*') || at(p, '+')) {
-      if (stacked >= DF_GRAMMAR_MAX_NESTING) return fail_at(p, p->p, DF_ERR_LIMIT, "too many repetitions of one item");
+      if (stacked >= DF_GRAMMAR_MAX_STACKED) return fail_at(p, p->p, DF_ERR_LIMIT, "too many repetitions of one item");
       if (*p->p == '?') max = 1;
       if (*p->p == '+') min = 1;
       p->p++;

@@ -22,7 +22,7 @@ enum {
   DF_PLACE_DEAD = 0,               /* no text goes on here */
   DF_PLACES_MAX_STACKS = 1 << 14,  /* of one place: grammars that are too ambiguous end here */
   DF_PLACES_SOFT_BYTES = 24 << 20, /* more than this is swept, */
-  DF_PLACES_MAX_WORK = 1 << 23,    /* closure entries of one mask or token: well below a second */
+  DF_PLACES_MAX_WORK = 1 << 21,    /* closure entries of one mask or token: a fraction of a second */
   DF_PLACES_HARD_BYTES = 96 << 20, /* and so much more is refused */
   DF_PLACES_MASK_BYTES = 12 << 20  /* masks kept */
 };

@@ -124,6 +124,7 @@ static void test_from_gbnf__refused(void **state) {
       {"root ::= \"a\"{3,2}", DF_ERR_FORMAT, "column 13: the most is less than the least"},
       {"root ::= \"a\"{,2}", DF_ERR_FORMAT, "column 14: a number is expected here"},
       {"root ::= \"a\"{2", DF_ERR_FORMAT, "column 15: \"}\" is expected here"},
+      {"root ::= \"a\"?*+?*", DF_ERR_LIMIT, "column 17: too many repetitions of one item"},
       {"root ::= \"a\"{70000}", DF_ERR_LIMIT, "column 14: the count is above 65536"},
       {"root ::= \"abcdefghijk\"{60000} ([a-b] \"c\" \"d\" \"e\"){60000} \"abcdefghijk\"{60000}\n"
        "b ::= \"abc\"{60000} \"abc\"{60000} \"abc\"{60000}",
