@@ -28,7 +28,8 @@ typedef bool (*df_progress_fn)(void *user, double fraction);
 
 typedef struct df_model_params {
   uint32_t n_threads;   /* worker threads including the caller; 0 = one per processor of the affinity mask */
-  const char *cpu_tier; /* "ref", "avx2", "avx512"; NULL = the best this processor has. Same results in every tier */
+  const char *cpu_tier; /* a name that "dflash version --cpu-info" lists; NULL = the best one here. Same results in
+                           every tier */
   bool exact; /* oracle mode: weights widened to float32 and activations never rounded to 8 bits; slow, large */
   df_progress_fn progress; /* may be NULL */
   void *progress_user;

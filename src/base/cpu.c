@@ -7,7 +7,11 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
+#if defined(__x86_64__)
 /* XCR0 says which register files the operating system saves on a context switch. */
 static uint64_t xcr0(void) {
   uint32_t lo, hi;
@@ -53,43 +57,71 @@ void df_cpu_brand(char *out, size_t cap) {
   (void)snprintf(out, cap, "%s", s);
 }
 #else
+#if defined(__aarch64__)
+enum { HWCAP_BIT_ASIMD = 1 << 1, HWCAP_BIT_ASIMDDP = 1 << 20 }; /* Linux, arm64: asm/hwcap.h */
+
+uint32_t df_cpu_features(void) {
+  const unsigned long have = getauxval(AT_HWCAP);
+  uint32_t f = 0;
+  if (have & HWCAP_BIT_ASIMD) f |= DF_CPU_NEON;
+  if (have & HWCAP_BIT_ASIMDDP) f |= DF_CPU_DOTPROD;
+  return f;
+}
+#else
 uint32_t df_cpu_features(void) { return 0; }
+#endif
 void df_cpu_brand(char *out, size_t cap) { (void)snprintf(out, cap, "unknown"); }
 #endif
 
+const char *df_cpu_feature_name(uint32_t i) {
+  static const char *const names[] = {"avx2",    "fma",        "f16c", "avx512", "avx512vnni",
+                                      "avxvnni", "avx512bf16", "neon", "dotprod"};
+  return i < sizeof names / sizeof names[0] ? names[i] : NULL;
+}
+
 void df_cpu_features_text(char *out, size_t cap) {
-  static const struct {
-    uint32_t bit;
-    const char *name;
-  } names[] = {{DF_CPU_AVX2, "avx2"},
-               {DF_CPU_FMA, "fma"},
-               {DF_CPU_F16C, "f16c"},
-               {DF_CPU_AVX512, "avx512"},
-               {DF_CPU_AVX512VNNI, "avx512vnni"},
-               {DF_CPU_AVXVNNI, "avxvnni"},
-               {DF_CPU_AVX512BF16, "avx512bf16"}};
   const uint32_t have = df_cpu_features();
   size_t n = 0;
   if (cap) out[0] = '\0';
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-    if ((have & names[i].bit) && n < cap) n += (size_t)snprintf(out + n, cap - n, "%s%s", n ? " " : "", names[i].name);
+  for (uint32_t i = 0; df_cpu_feature_name(i); i++) {
+    if ((have >> i & 1) && n < cap)
+      n += (size_t)snprintf(out + n, cap - n, "%s%s", n ? " " : "", df_cpu_feature_name(i));
   }
 }
 
-df_cpu_tier df_cpu_best_tier(void) {
-  const uint32_t f = df_cpu_features();
-  const uint32_t avx2 = DF_CPU_AVX2 | DF_CPU_FMA | DF_CPU_F16C;
-  if ((f & avx2) != avx2) return DF_TIER_REF;
-  const uint32_t avx512 = DF_CPU_AVX512 | DF_CPU_AVX512VNNI;
-  return (f & avx512) == avx512 ? DF_TIER_AVX512 : DF_TIER_AVX2;
+bool df_cpu_tier_fits(df_cpu_tier t) {
+  static const uint32_t need[DF_TIER_COUNT] = {
+      [DF_TIER_AVX2] = DF_CPU_AVX2 | DF_CPU_FMA | DF_CPU_F16C,
+      [DF_TIER_AVXVNNI] = DF_CPU_AVX2 | DF_CPU_FMA | DF_CPU_F16C | DF_CPU_AVXVNNI,
+      [DF_TIER_AVX512] = DF_CPU_AVX2 | DF_CPU_FMA | DF_CPU_F16C | DF_CPU_AVX512 | DF_CPU_AVX512VNNI,
+      [DF_TIER_NEON] = DF_CPU_NEON,
+      [DF_TIER_DOTPROD] = DF_CPU_NEON | DF_CPU_DOTPROD};
+  return (int)t >= 0 && t < DF_TIER_COUNT && (df_cpu_features() & need[t]) == need[t];
 }
 
-static const char *const k_tier_names[] = {"ref", "avx2", "avx512"};
+bool df_cpu_tier_built(df_cpu_tier t) {
+#if defined(__x86_64__)
+  return (int)t >= 0 && t <= DF_TIER_AVX512;
+#elif defined(__aarch64__)
+  return t == DF_TIER_REF || t == DF_TIER_NEON || t == DF_TIER_DOTPROD;
+#else
+  return t == DF_TIER_REF;
+#endif
+}
+
+df_cpu_tier df_cpu_best_tier(void) {
+  int t = DF_TIER_COUNT - 1;
+  while (!df_cpu_tier_fits((df_cpu_tier)t)) t--;
+  return (df_cpu_tier)t;
+}
+
+#define TIER_NAME(id, name) name,
+static const char *const k_tier_names[DF_TIER_COUNT] = {"ref", DF_CPU_TIERS(TIER_NAME)};
 
 const char *df_cpu_tier_name(df_cpu_tier t) { return k_tier_names[t]; }
 
 int df_cpu_tier_parse(const char *name) {
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < DF_TIER_COUNT; i++)
     if (strcmp(name, k_tier_names[i]) == 0) return i;
   return -1;
 }

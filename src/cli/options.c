@@ -1,6 +1,7 @@
 /* The table of options (checksrc: table). */
 #include "cli/options.h"
 
+#include "base/cpu.h"
 #include "cli/verbs.h"
 
 /* Which verbs open a model, generate, and so on. */
@@ -91,7 +92,7 @@ const df_opt df_opt_table[OPT_COUNT] = {
                  .kind = DF_OPT_CHOICE,
                  .group = DF_GROUP_MODEL,
                  .metavar = "TIER",
-                 .choices = "ref|avx2|avx512",
+                 .choices = DF_CPU_TIER_CHOICES,
                  .deflt = "the best here",
                  .verbs = ENGINE | DF_VERB_PERPLEXITY,
                  .help = "Kernels to use; every tier gives the same text"},

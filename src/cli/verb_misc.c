@@ -8,17 +8,6 @@
 #include "dflash/dflash.h"
 #include "format/json.h"
 
-static const struct {
-  uint32_t bit;
-  const char *name;
-} features[] = {{DF_CPU_AVX2, "avx2"},
-                {DF_CPU_FMA, "fma"},
-                {DF_CPU_F16C, "f16c"},
-                {DF_CPU_AVX512, "avx512"},
-                {DF_CPU_AVX512VNNI, "avx512vnni"},
-                {DF_CPU_AVXVNNI, "avxvnni"},
-                {DF_CPU_AVX512BF16, "avx512bf16"}};
-
 static const char *compiler(void) {
 #if defined(__clang__)
   return "clang " __clang_version__;
@@ -30,25 +19,25 @@ static const char *compiler(void) {
 }
 
 static void version_text(void) {
-  printf("dflash %s\nbuilt with %s\nkernels: ref avx2 avx512; in use here: %s\n", df_version(), compiler(),
-         df_cpu_tier_name(df_cpu_best_tier()));
+  printf("dflash %s\nbuilt with %s\nkernels:", df_version(), compiler());
+  for (int t = DF_TIER_REF; t < DF_TIER_COUNT; t++) {
+    if (df_cpu_tier_built((df_cpu_tier)t)) printf(" %s", df_cpu_tier_name((df_cpu_tier)t));
+  }
+  printf("; in use here: %s\n", df_cpu_tier_name(df_cpu_best_tier()));
 }
 
 static void cpu_text(void) {
-  char brand[80];
+  char brand[80], have[160];
   df_cpu_brand(brand, sizeof brand);
-  uint32_t have = df_cpu_features();
-  printf("processor  %s\nusable     %u processor%s\nfeatures  ", brand, df_cpu_count(), df_cpu_count() == 1 ? "" : "s");
-  for (size_t i = 0; i < DF_COUNT_OF(features); i++) {
-    if (have & features[i].bit) printf(" %s", features[i].name);
-  }
-  printf("%s\n", have ? "" : " (none that matter here)");
-  for (int t = DF_TIER_REF; t <= DF_TIER_AVX512; t++) {
+  df_cpu_features_text(have, sizeof have);
+  printf("processor  %s\nusable     %u processor%s\n", brand, df_cpu_count(), df_cpu_count() == 1 ? "" : "s");
+  printf("features   %s\n", have[0] ? have : "(none that matter here)");
+  for (int t = DF_TIER_REF; t < DF_TIER_COUNT; t++) {
     df_cpu_tier best = df_cpu_best_tier();
     printf("%-11s%-7s %s\n", t == DF_TIER_REF ? "kernels" : "", df_cpu_tier_name((df_cpu_tier)t),
-           (int)best == t  ? "in use unless --cpu says otherwise"
-           : t < (int)best ? "fits"
-                           : "needs another processor");
+           (int)best == t                     ? "in use unless --cpu says otherwise"
+           : df_cpu_tier_fits((df_cpu_tier)t) ? "fits"
+                                              : "needs another processor");
   }
 }
 
@@ -67,8 +56,9 @@ static int version_json(df_cli *cli) {
   df_json_out_key(&w, "processors"), df_json_out_u64(&w, df_cpu_count());
   df_json_out_key(&w, "tier"), df_json_out_cstr(&w, df_cpu_tier_name(df_cpu_best_tier()));
   df_json_out_key(&w, "features"), df_json_out_array(&w);
-  for (size_t i = 0; i < DF_COUNT_OF(features); i++) {
-    if (df_cpu_features() & features[i].bit) df_json_out_cstr(&w, features[i].name);
+  const uint32_t have = df_cpu_features();
+  for (uint32_t i = 0; df_cpu_feature_name(i); i++) {
+    if (have >> i & 1) df_json_out_cstr(&w, df_cpu_feature_name(i));
   }
   df_json_out_close(&w);
   df_json_out_close(&w);

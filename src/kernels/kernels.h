@@ -3,11 +3,11 @@
  *
  * Numerics: for every function here the result of one output element is one fixed sequence of operations,
  * independent of how many rows, strips or positions share the call, and THE SAME IN EVERY TIER: ref (scalar,
- * fmaf), avx2 and avx512 give equal bits. Tests compare with memcmp. Multiply-adds are explicit fma; nothing is
- * contracted by the compiler (kernel files are built with -ffp-contract=off).
+ * fmaf), avx2, avxvnni and avx512, neon and dotprod give equal bits. Tests compare with memcmp. Multiply-adds are
+ * explicit fma; nothing is contracted by the compiler (kernel files are built with -ffp-contract=off).
  *
- * Lanes: vectors are 16 wide in every tier (avx2 uses two halves). "tree16(v)" is the fixed reduction
- *   v[i] += v[i+8] (i<8); v[i] += v[i+4] (i<4); v[i] += v[i+2] (i<2); v[0] + v[1].
+ * Lanes: vectors are 16 wide in every tier (avx2 uses two halves, neon four quarters). "tree16(v)" is the fixed
+ * reduction v[i] += v[i+8] (i<8); v[i] += v[i+4] (i<4); v[i] += v[i+2] (i<2); v[0] + v[1].
  *
  * Threads: no state but the table pointer; no allocation; no libm calls in ISA files. Memory belongs to the caller.
  */
@@ -206,7 +206,8 @@ typedef struct df_kernels {
  * 88, exp(0) == 1, NaN stays NaN; never a subnormal result. */
 float df_exp(float x);
 
-/* Table of a tier; tiers above the processor's are refused (NULL). DF_TIER_REF always works. */
+/* Table of a tier; tiers that the processor or this build does not have are refused (NULL). DF_TIER_REF always works.
+ */
 const df_kernels *df_kernels_get(df_cpu_tier tier);
 
 #endif

@@ -22,9 +22,17 @@ void df_kernels_attn_init__ref(df_kernels *k);
 void df_kernels_mm_init__avx2(df_kernels *k);
 void df_kernels_vec_init__avx2(df_kernels *k);
 void df_kernels_attn_init__avx2(df_kernels *k);
+/* Only the products of 8-bit activations. */
+void df_kernels_mm_init__avxvnni(df_kernels *k);
 void df_kernels_mm_init__avx512(df_kernels *k);
 void df_kernels_vec_init__avx512(df_kernels *k);
 void df_kernels_attn_init__avx512(df_kernels *k);
+#elif defined(__aarch64__)
+void df_kernels_mm_init__neon(df_kernels *k);
+void df_kernels_vec_init__neon(df_kernels *k);
+void df_kernels_attn_init__neon(df_kernels *k);
+/* Only the products of 8-bit activations. */
+void df_kernels_mm_init__dotprod(df_kernels *k);
 #endif
 
 #endif

@@ -13,8 +13,8 @@ static df_status start_threads(df_model *m, const df_model_params *p, df_error *
   df_cpu_tier tier = df_cpu_best_tier();
   if (p->cpu_tier) {
     const int t = df_cpu_tier_parse(p->cpu_tier);
-    if (t < 0) return DF_FAIL(err, DF_ERR_ARGUMENT, "unknown CPU tier \"%s\" (ref, avx2, avx512)", p->cpu_tier);
-    if ((df_cpu_tier)t > tier)
+    if (t < 0) return DF_FAIL(err, DF_ERR_ARGUMENT, "unknown CPU tier \"%s\" (" DF_CPU_TIER_CHOICES ")", p->cpu_tier);
+    if (!df_cpu_tier_fits((df_cpu_tier)t))
       return DF_FAIL(err, DF_ERR_UNSUPPORTED, "this processor cannot run the %s kernels (best: %s)", p->cpu_tier,
                      df_cpu_tier_name(tier));
     tier = (df_cpu_tier)t;

@@ -78,7 +78,7 @@ run run "${m[@]}" -p 'Hi' -n 2 --chat-template-file "$work/broken.jinja"
 expect 'a broken template' 1
 run run "${m[@]}" -p 'Hi' -n 2 --attention-backend nonsense
 expect 'an unknown backend' 2 'nonsense'
-for t in ref avx2; do
+for t in ref avx2 avxvnni avx512 neon dotprod; do
   run run "${m[@]}" -p 'Count from one to ten.' -n 6 --no-stats --cpu $t --json
   if [ "$status" -ne 0 ] && grep -q 'this processor' <<<"$err"; then skip "no $t here"; continue; fi
   same "kernels $t: the same ids" "$(json "$work/out" 'd["ids"]')" "$(json "$work/a.json" 'd["ids"][:6]')"

@@ -39,7 +39,7 @@ same 'bash completion of a flag' \
   '--repeat-penalty'
 same 'bash completion of a choice' \
   "$(bash -c 'source "$1"; COMP_WORDS=(dflash run --cpu av); COMP_CWORD=3; _dflash; echo "${COMPREPLY[@]}"' - "$work/out")" \
-  'avx2 avx512'
+  'avx2 avxvnni avx512'
 same 'bash completion of a verb' \
   "$(bash -c 'source "$1"; COMP_WORDS=(dflash tok); COMP_CWORD=1; _dflash; echo "${COMPREPLY[@]}"' - "$work/out")" 'tokenize'
 run completion tcsh
@@ -66,7 +66,7 @@ usage '-n -5' '-n needs a whole number from 1' run -m x -p x -n -5
 usage '-n x' '-n needs a whole number' run -m x -p x -n x
 usage 'value missing' 'needs a value' run -m
 usage 'temperature out of range' '--temp needs a number from 0' run -m x --temp -1
-usage 'unknown kernel tier' 'one of ref.avx2.avx512' run -m x --cpu sse2
+usage 'unknown kernel tier' 'one of ref.avx2.avxvnni.avx512' run -m x --cpu sse2
 usage 'other drafting' 'draft-dflash' run -m x --spec-type draft-eagle3
 usage 'other algorithm' 'draft-dflash' run -m x --speculative-algorithm EAGLE
 usage 'positional prompt' 'with -p TEXT' run -m x hello

@@ -253,8 +253,9 @@ static void check_machines(const pair *p, uint32_t max, uint32_t ref_max) {
   close_rig(&r);
   compare_machine(p, 2, NULL, ids, n, max, &want);
   compare_machine(p, 3, NULL, ids, n, max, &want);
-  if (df_cpu_best_tier() >= DF_TIER_AVX512) compare_machine(p, 0, "avx512", ids, n, max, &want);
-  if (df_cpu_best_tier() >= DF_TIER_AVX2) compare_machine(p, 0, "avx2", ids, n, max, &want);
+  for (int t = DF_TIER_REF + 1; t < DF_TIER_COUNT; t++) {
+    if (df_cpu_tier_fits((df_cpu_tier)t)) compare_machine(p, 0, df_cpu_tier_name((df_cpu_tier)t), ids, n, max, &want);
+  }
   if (ref_max) compare_machine(p, 0, "ref", ids, n, ref_max, &shorter);
 }
 

@@ -78,7 +78,7 @@ void ck_same_bytes(const void *want, const void *got, size_t bytes, const char *
 void ck_same_actq(const df_actq *want, const df_actq *got, size_t n, const char *what, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Tiers of this machine above ref: fills out[2], returns their number. */
+/* Tiers of this machine above ref: fills out[DF_TIER_COUNT], returns their number. */
 unsigned ck_tiers(const df_kernels **out);
 
 #endif

@@ -17,7 +17,7 @@
 
 enum { MAX_Q = 80, MAX_E = 256, PART = 16 + MAX_E };
 
-static const df_kernels *ref, *tier[2];
+static const df_kernels *ref, *tier[DF_TIER_COUNT];
 static unsigned n_tiers;
 
 /* One chunk with all that it points to. Pages and queries lie between guard pages and are read-only. */

@@ -18,7 +18,7 @@
 #include "kernels/checkkern.h"
 #include "kernels/expf.h"
 
-static const df_kernels *ref, *tier[2];
+static const df_kernels *ref, *tier[DF_TIER_COUNT];
 static unsigned n_tiers;
 
 static const uint32_t sizes[] = {1, 2, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 32, 33, 47, 48, 49, 63, 64, 65, 97, 576};

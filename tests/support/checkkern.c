@@ -152,7 +152,7 @@ void ck_same_actq(const df_actq *want, const df_actq *got, size_t n, const char 
 
 unsigned ck_tiers(const df_kernels **out) {
   unsigned n = 0;
-  for (int t = DF_TIER_AVX2; t <= (int)df_cpu_best_tier(); t++) {
+  for (int t = DF_TIER_REF + 1; t < DF_TIER_COUNT; t++) {
     const df_kernels *k = df_kernels_get((df_cpu_tier)t);
     if (k) out[n++] = k;
   }

@@ -1,4 +1,4 @@
-/* x86/mm_avx2.h - pieces of the AVX2 matmuls. Private to x86/mm_avx2*.c. */
+/* x86/mm_avx2.h - pieces of the AVX2 matmuls. Private to x86/mm_avx2*.c and mm_avxvnni.c. */
 #ifndef DF_KERNELS_MM_AVX2_H
 #define DF_KERNELS_MM_AVX2_H
 
@@ -21,6 +21,13 @@ DF_INLINE __m256i df_load_half_row(const uint8_t *p) { return _mm256_load_si256(
 /* 8 halves at a 16-byte boundary. */
 DF_INLINE __m256 df_load_8_halves(const uint8_t *p) {
   return _mm256_cvtph_ps(_mm_load_si128((const __m128i *)(const void *)p));
+}
+
+/* The sums of one row in one strip. */
+typedef float row_acc[DF_LANES];
+
+DF_INLINE __m256 scaled_add(__m256 ws, const df_actq *x, __m256i dot, __m256 acc) {
+  return _mm256_fmadd_ps(_mm256_mul_ps(ws, _mm256_set1_ps(x->scale)), _mm256_cvtepi32_ps(dot), acc);
 }
 
 /* Sets the entries of mm_avx2_float.c. */

@@ -1,6 +1,6 @@
 /*
- * kernels/x86/vec_impl.h - vector operations of kernels.h written once for both x86 tiers: vec_avx2.c and
- * vec_avx512.c include a simd16_*.h, simd16_exp.h and then this file. All functions are static.
+ * kernels/simd/vec_impl.h - vector operations of kernels.h written once for all vector tiers: every
+ * vec_<tier>.c includes its simd16_*.h, simd16_exp.h and then this file. All functions are static.
  *
  * Tails are masked loads and stores: no lane past n is ever read or written.
  */

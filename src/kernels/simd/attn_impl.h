@@ -1,6 +1,6 @@
 /*
- * kernels/x86/attn_impl.h - chunk attention of kernels.h written once for both x86 tiers: attn_avx2.c and
- * attn_avx512.c include a simd16_*.h, simd16_exp.h and then this file. All functions are static.
+ * kernels/simd/attn_impl.h - chunk attention of kernels.h written once for all vector tiers: every
+ * attn_<tier>.c includes its simd16_*.h, simd16_exp.h and then this file. All functions are static.
  *
  * Register tiles: up to 6 queries share every K and V vector that is loaded. Every query's own chain is the one of
  * kernels.h whatever shares its tile:

@@ -1,5 +1,5 @@
 /*
- * kernels/x86/simd16_exp.h - df_exp on 16 lanes, in the operation order of kernels/expf.h. Include after a simd16_*.h.
+ * kernels/simd/simd16_exp.h - df_exp on 16 lanes, in the operation order of kernels/expf.h. Include after a simd16_*.h.
  */
 #ifndef DF_KERNELS_SIMD16_EXP_H
 #define DF_KERNELS_SIMD16_EXP_H
