@@ -6,7 +6,7 @@
  *   codes to 15: 8 terms (30720), to 31: 4 (31744), to 63: 2 (32256).
  * Byte codes are taken as two nibbles, the upper one's sum shifted afterwards.
  */
-#include "kernels/x86/mm_avx2.h"
+#include "kernels/x86/mm8_avx2.h"
 
 /* 16-bit sums of the code vectors [from, to) with the 4 activations of each. */
 DF_INLINE __m256i dot_16(const __m256i w[8], const int8_t *q, const int from, const int to) {
@@ -31,27 +31,27 @@ DF_INLINE __m256i dot_32(const __m256i w[8], const int8_t *q, const int from, co
   return sum;
 }
 
-DF_INLINE __m256i dot_codes(__m256i start, const __m256i w[8], const int8_t *q, const int from, const int to,
-                            const int max_code) {
+DF_INLINE n8 dot_codes(n8 start, const c8 w[8], const int8_t *q, const int from, const int to, const int max_code) {
   return _mm256_add_epi32(dot_32(w, q, from, to, max_code == 15 ? 8 : max_code == 31 ? 4 : 2), start);
 }
 
-/* Half a block of byte codes: lower nibbles for all rows, then upper nibbles. */
-DF_INLINE void half_bytes(const uint8_t *p, __m256 ws, const df_actq *x, uint32_t m, row_acc *acc, int lane) {
-  const __m256i mask = _mm256_set1_epi8(15);
-  __m256i w[8], low[DF_TILE_ROWS];
+/* Lower nibbles for all rows, then upper nibbles. */
+DF_INLINE void half_bytes(const uint8_t *p, f8 ws, const df_actq *x, uint32_t m, row_acc *acc, int lane) {
+  c8 w[8];
+  n8 low[DF_TILE_ROWS];
 #pragma GCC unroll 8
-  for (int j = 0; j < 8; j++) w[j] = _mm256_and_si256(df_load_half_row(p + 64 * j), mask);
-  for (uint32_t c = 0; c < m; c++) low[c] = dot_codes(_mm256_set1_epi32(x[c].off8), w, x[c].q, 0, 8, 15);
+  for (int j = 0; j < 8; j++) w[j] = c8_low(c8_load(p + 64 * j));
+  for (uint32_t c = 0; c < m; c++) low[c] = dot_codes(n8_set1(x[c].off8), w, x[c].q, 0, 8, 15);
 #pragma GCC unroll 8
-  for (int j = 0; j < 8; j++) w[j] = _mm256_and_si256(_mm256_srli_epi16(df_load_half_row(p + 64 * j), 4), mask);
+  for (int j = 0; j < 8; j++) w[j] = c8_high(c8_load(p + 64 * j));
   for (uint32_t c = 0; c < m; c++) {
-    const __m256i dot = _mm256_add_epi32(low[c], _mm256_slli_epi32(dot_32(w, x[c].q, 0, 8, 8), 4));
-    _mm256_store_ps(acc[c] + lane, scaled_add(ws, &x[c], dot, _mm256_load_ps(acc[c] + lane)));
+    const n8 dot = _mm256_add_epi32(low[c], _mm256_slli_epi32(dot_32(w, x[c].q, 0, 8, 8), 4));
+    f8_store(acc[c] + lane, scaled_add(ws, &x[c], dot, f8_load(acc[c] + lane)));
   }
 }
 
-#include "kernels/x86/mm_avx2_impl.h"
+#include "kernels/simd/mm_impl.h"
+#include "kernels/x86/mm_avx2.h"
 
 void df_kernels_mm_init__avx2(df_kernels *k) {
   mm_quant_table(k);

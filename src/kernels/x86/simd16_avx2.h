@@ -47,6 +47,12 @@ DF_INLINE v16 v16_load_f16(const uint16_t *p) {
   return v16_pair(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)),
                   _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + 8))));
 }
+DF_INLINE __m256 v16_bhalf8(const uint16_t *p) {
+  const __m128i h = _mm_loadu_si128((const __m128i *)(const void *)p);
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+/* 16 bfloat16 values: only the tiers that mm_float_impl.h serves have it. */
+DF_INLINE v16 v16_load_bf16(const uint16_t *p) { return v16_pair(v16_bhalf8(p), v16_bhalf8(p + 8)); }
 DF_INLINE void v16_store_f16(uint16_t *p, v16 v) {
   _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   _mm_storeu_si128((__m128i *)(void *)(p + 8), _mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

@@ -1,59 +1,61 @@
 /*
- * x86/mm_avx2_impl.h - quantised matmuls on 256-bit vectors, written once for avx2 and avxvnni. A tier's file includes
- * mm_avx2.h, defines
- *   dot_codes     start + the dot product of codes of at most max_code with 4 activations each, vectors [from, to)
+ * kernels/simd/mm_impl.h - quantised matmuls on halves of 8 outputs, written once for the tiers whose vectors do not
+ * hold a strip: avx2, avxvnni, neon, dotprod. A tier's file includes its mm8_*.h, defines
+ *   dot_codes     start + the dot products of code vectors [from, to) with the 4 activations of each; no code is
+ *                 larger than max_code
  *   half_bytes    half a block of byte codes for all rows
  * and then includes this file. All functions are static.
  *
- * A block is worked through in two halves of 8 lanes: 8 vectors of codes stay in registers while all rows pass by,
- * the rows' accumulators live on the stack.
+ * A block is worked through in two halves: 8 vectors of codes stay in registers while all rows pass by, the rows'
+ * accumulators live on the stack. Integer sums are exact, so how a tier forms them does not show in the result.
  */
-#ifndef DF_KERNELS_MM_AVX2_IMPL_H
-#define DF_KERNELS_MM_AVX2_IMPL_H
+#ifndef DF_KERNELS_MM_IMPL_H
+#define DF_KERNELS_MM_IMPL_H
 
-#include "kernels/x86/mm_avx2.h"
+#include "kernels/blocks.h"
+#include "kernels/layout.h"
+#include "kernels/tables.h"
 
-DF_INLINE void load_nibs(const uint8_t *p, __m256i w[8]) {
-  const __m256i mask = _mm256_set1_epi8(15);
+DF_INLINE void load_nibs(const uint8_t *p, c8 w[8]) {
 #pragma GCC unroll 4
   for (int j = 0; j < 4; j++) {
-    const __m256i v = df_load_half_row(p + 64 * j);
-    w[j] = _mm256_and_si256(v, mask);
-    w[4 + j] = _mm256_and_si256(_mm256_srli_epi16(v, 4), mask);
+    const c8 v = c8_load(p + 64 * j);
+    w[j] = c8_low(v);
+    w[4 + j] = c8_high(v);
   }
 }
 
-DF_INLINE void load_pairs(const uint8_t *p, __m256i w[8]) {
-  const __m256i mask = _mm256_set1_epi8(0x30);
+/* Puts the upper two bits (pairs) on the nibbles. */
+DF_INLINE void load_pairs(const uint8_t *p, c8 w[8]) {
 #pragma GCC unroll 2
   for (int h = 0; h < 2; h++) {
-    const __m256i v = df_load_half_row(p + 64 * h);
-    const __m256i at[4] = {_mm256_slli_epi16(v, 4), _mm256_slli_epi16(v, 2), v, _mm256_srli_epi16(v, 2)};
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) w[4 * h + i] = _mm256_or_si256(w[4 * h + i], _mm256_and_si256(at[i], mask));
+    const c8 v = c8_load(p + 64 * h);
+    w[4 * h] = c8_with_pair(w[4 * h], v, 0);
+    w[4 * h + 1] = c8_with_pair(w[4 * h + 1], v, 1);
+    w[4 * h + 2] = c8_with_pair(w[4 * h + 2], v, 2);
+    w[4 * h + 3] = c8_with_pair(w[4 * h + 3], v, 3);
   }
 }
 
 /* Half a block of nibbles (max_code 15) or 5-bit byte codes (31) for all rows. */
-DF_INLINE void half_small(const __m256i w[8], const int max_code, __m256 ws, __m256 wm, bool has_min, bool off4,
-                          const df_actq *x, uint32_t m, row_acc *acc, int lane) {
+DF_INLINE void half_small(const c8 w[8], const int max_code, f8 ws, f8 wm, bool has_min, bool off4, const df_actq *x,
+                          uint32_t m, row_acc *acc, int lane) {
   for (uint32_t c = 0; c < m; c++) {
-    const __m256i start = off4 ? _mm256_set1_epi32(x[c].off4) : _mm256_setzero_si256();
-    const __m256i dot = dot_codes(start, w, x[c].q, 0, 8, max_code);
-    __m256 v = scaled_add(ws, &x[c], dot, _mm256_load_ps(acc[c] + lane));
-    if (has_min) v = _mm256_fmadd_ps(wm, _mm256_set1_ps(x[c].scale_sum), v);
-    _mm256_store_ps(acc[c] + lane, v);
+    const n8 start = off4 ? n8_set1(x[c].off4) : n8_set1(0);
+    const n8 dot = dot_codes(start, w, x[c].q, 0, 8, max_code);
+    f8 v = scaled_add(ws, &x[c], dot, f8_load(acc[c] + lane));
+    if (has_min) v = f8_fma1(wm, x[c].scale_sum, v);
+    f8_store(acc[c] + lane, v);
   }
 }
 
 /* Half the lanes of a block of 6-bit codes with one scale for each 16 k. */
-DF_INLINE void half_six(const __m256i w[8], __m256 ws0, __m256 ws1, const df_actq *x, uint32_t m, row_acc *acc,
-                        int lane) {
+DF_INLINE void half_six(const c8 w[8], f8 ws0, f8 ws1, const df_actq *x, uint32_t m, row_acc *acc, int lane) {
   for (uint32_t c = 0; c < m; c++) {
-    const __m256i lo = dot_codes(_mm256_set1_epi32(x[c].off6_lo), w, x[c].q, 0, 4, 63);
-    const __m256i hi = dot_codes(_mm256_set1_epi32(x[c].off6_hi), w, x[c].q, 4, 8, 63);
-    const __m256 v = scaled_add(ws0, &x[c], lo, _mm256_load_ps(acc[c] + lane));
-    _mm256_store_ps(acc[c] + lane, scaled_add(ws1, &x[c], hi, v));
+    const n8 lo = dot_codes(n8_set1(x[c].off6_lo), w, x[c].q, 0, 4, 63);
+    const n8 hi = dot_codes(n8_set1(x[c].off6_hi), w, x[c].q, 4, 8, 63);
+    const f8 v = scaled_add(ws0, &x[c], lo, f8_load(acc[c] + lane));
+    f8_store(acc[c] + lane, scaled_add(ws1, &x[c], hi, v));
   }
 }
 
@@ -66,26 +68,26 @@ DF_INLINE void block_q8(const uint8_t *codes, const uint8_t *scales, const df_ac
   ahead_rows(codes, 8);
   df_ahead(scales);
   for (int lane = 0; lane < DF_LANES; lane += 8)
-    half_bytes(codes + 4 * lane, df_load_8_halves(scales + 2 * lane), x, m, acc, lane);
+    half_bytes(codes + 4 * lane, f8_halves(scales + 2 * lane), x, m, acc, lane);
 }
 
 DF_INLINE void block_q4(const uint8_t *nibs, const uint8_t *scales, const df_actq *x, uint32_t m, row_acc *acc) {
   ahead_rows(nibs, 4);
   df_ahead(scales);
   for (int lane = 0; lane < DF_LANES; lane += 8) {
-    __m256i w[8];
+    c8 w[8];
     load_nibs(nibs + 4 * lane, w);
-    half_small(w, 15, df_load_8_halves(scales + 2 * lane), _mm256_setzero_ps(), false, true, x, m, acc, lane);
+    half_small(w, 15, f8_halves(scales + 2 * lane), f8_zero(), false, true, x, m, acc, lane);
   }
 }
 
 DF_INLINE void block_q4m(const uint8_t *p, const df_actq *x, uint32_t m, row_acc *acc) {
   ahead_rows(p, 5);
   for (int lane = 0; lane < DF_LANES; lane += 8) {
-    __m256i w[8];
+    c8 w[8];
     load_nibs(p + 4 * lane, w);
-    const __m256 ws = df_load_8_halves(p + DF_Q4M_SCALES + 2 * lane);
-    const __m256 wm = df_load_8_halves(p + DF_Q4M_SCALES + DF_HALVES + 2 * lane);
+    const f8 ws = f8_halves(p + DF_Q4M_SCALES + 2 * lane);
+    const f8 wm = f8_halves(p + DF_Q4M_SCALES + DF_HALVES + 2 * lane);
     half_small(w, 15, ws, wm, true, false, x, m, acc, lane);
   }
 }
@@ -93,20 +95,12 @@ DF_INLINE void block_q4m(const uint8_t *p, const df_actq *x, uint32_t m, row_acc
 DF_INLINE void block_q8m(const uint8_t *p, const df_actq *x, uint32_t m, row_acc *acc) {
   ahead_rows(p, 10);
   for (int lane = 0; lane < DF_LANES; lane += 8) {
-    __m256i w[8];
+    c8 w[8];
 #pragma GCC unroll 8
-    for (int j = 0; j < 8; j++) w[j] = df_load_half_row(p + 64 * j + 4 * lane);
+    for (int j = 0; j < 8; j++) w[j] = c8_load(p + 64 * j + 4 * lane);
     const float *scales = (const float *)(const void *)(p + DF_Q8M_SCALES);
-    half_small(w, 31, _mm256_load_ps(scales + lane), _mm256_load_ps(scales + 16 + lane), true, false, x, m, acc, lane);
+    half_small(w, 31, f8_load(scales + lane), f8_load(scales + 16 + lane), true, false, x, m, acc, lane);
   }
-}
-
-/* 8 unsigned or signed bytes to floats. */
-DF_INLINE __m256 u8_floats(const uint8_t *p) {
-  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
-}
-DF_INLINE __m256 i8_floats(const uint8_t *p) {
-  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
 }
 
 DF_INLINE void block_q4k(const uint8_t *super, uint32_t b, const df_actq *x, uint32_t m, row_acc *acc) {
@@ -114,11 +108,11 @@ DF_INLINE void block_q4k(const uint8_t *super, uint32_t b, const df_actq *x, uin
   ahead_rows(nibs, 4);
   df_ahead(scales);
   for (int lane = 0; lane < DF_LANES; lane += 8) {
-    __m256i w[8];
+    c8 w[8];
     load_nibs(nibs + 4 * lane, w);
-    const __m256 dmin = _mm256_xor_ps(_mm256_set1_ps(-0.0f), df_load_8_halves(super + DF_HALVES + 2 * lane));
-    const __m256 ws = _mm256_mul_ps(df_load_8_halves(super + 2 * lane), u8_floats(scales + lane));
-    const __m256 wm = _mm256_mul_ps(dmin, u8_floats(scales + 16 + lane));
+    const f8 dmin = f8_neg(f8_halves(super + DF_HALVES + 2 * lane));
+    const f8 ws = f8_mul(f8_halves(super + 2 * lane), f8_bytes(scales + lane));
+    const f8 wm = f8_mul(dmin, f8_bytes(scales + 16 + lane));
     half_small(w, 15, ws, wm, true, false, x, m, acc, lane);
   }
 }
@@ -130,11 +124,11 @@ DF_INLINE void block_q6k(const uint8_t *super, const uint8_t *d_at, uint32_t b, 
   df_ahead(scales);
   df_ahead(d_at);
   for (int lane = 0; lane < DF_LANES; lane += 8) {
-    __m256i w[8];
+    c8 w[8];
     load_nibs(nibs + 4 * lane, w);
     load_pairs(nibs + DF_NIBS_BLOCK + 4 * lane, w);
-    const __m256 d = df_load_8_halves(d_at + 2 * lane);
-    half_six(w, _mm256_mul_ps(d, i8_floats(scales + lane)), _mm256_mul_ps(d, i8_floats(scales + 16 + lane)), x, m, acc,
+    const f8 d = f8_halves(d_at + 2 * lane);
+    half_six(w, f8_mul(d, f8_signed_bytes(scales + lane)), f8_mul(d, f8_signed_bytes(scales + 16 + lane)), x, m, acc,
              lane);
   }
 }

@@ -1,0 +1,38 @@
+# Kernels for one family of processors: df_isa(LIST) drops the files of the others from a list of sources and gives each
+# of the rest the instructions it is written for. Nothing outside kernels/x86 and kernels/arm may use more than the
+# baseline.
+#
+# Clang needs minutes for one of these files with the undefined behaviour sanitizer; the checks for stray accesses
+# (address sanitizer, guard pages in the kernel tests) stay. Fuzz targets do not reach the kernels at all.
+function(df_isa list)
+  set(sources ${${list}})
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    list(FILTER sources EXCLUDE REGEX "/kernels/x86/")
+  endif()
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+    list(FILTER sources EXCLUDE REGEX "/kernels/arm/")
+  endif()
+  set(sanitize "")
+  if(DF_FUZZ)
+    set(sanitize "-fno-sanitize=all")
+  elseif(DF_SANITIZE)
+    set(sanitize "-fno-sanitize=undefined")
+  endif()
+  set(avx2 -mavx2 -mfma -mf16c)
+  foreach(f ${sources})
+    set(isa "")
+    if(f MATCHES "/kernels/x86/.*avx512")
+      set(isa ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512)
+    elseif(f MATCHES "/kernels/x86/.*avxvnni")
+      set(isa ${avx2} -mavxvnni)
+    elseif(f MATCHES "/kernels/x86/.*avx2")
+      set(isa ${avx2})
+    elseif(f MATCHES "/kernels/arm/.*dotprod")
+      set(isa -march=armv8.2-a+dotprod)
+    endif()
+    if(f MATCHES "/kernels/(x86|arm)/")
+      set_source_files_properties(${f} PROPERTIES COMPILE_OPTIONS "${isa};${sanitize}")
+    endif()
+  endforeach()
+  set(${list} ${sources} PARENT_SCOPE)
+endfunction()
