@@ -92,15 +92,22 @@ DF_INLINE void score_tile(df_kv_type type, const attn_src *k, const attn_few *f,
   }
 }
 
-/* All pages that some query of the tile sees; a short last group repeats a page instead of touching another. */
+/* All pages that some query of the tile sees, as many at a time as the registers hold, then what is left of them. */
 DF_INLINE void score_pages(df_kv_type type, const int nq, const attn_src *k, const attn_few *f, size_t d0, size_t nd) {
-  uint32_t page[ATTN_PAGES], n = 0;
+  const uint32_t most = V16_ATTN_PAGES(nq);
+  uint32_t page[ATTN_PAGES], n = 0, p = 0;
   uint64_t any = seen_by(f->visible, (uint32_t)nq);
-  for (uint32_t p = 0; p < ATTN_PAGES; p++) {
-    if (any >> (p * DF_KV_PAGE) & 0xffff) page[n++] = p;
+  for (uint32_t i = 0; i < ATTN_PAGES; i++) {
+    if (any >> (i * DF_KV_PAGE) & 0xffff) page[n++] = i;
   }
-  for (uint32_t p = n; p < ATTN_PAGES && n; p++) page[p] = page[n - 1];
-  for (uint32_t p = 0; p < n; p += V16_ATTN_PAGES(nq)) score_tile(type, k, f, nq, V16_ATTN_PAGES(nq), page + p, d0, nd);
+  for (; p + most <= n; p += most) score_tile(type, k, f, nq, V16_ATTN_PAGES(nq), page + p, d0, nd);
+  if (most > 3 && n - p == 3) {
+    score_tile(type, k, f, nq, 3, page + p, d0, nd);
+  } else if (most > 2 && n - p == 2) {
+    score_tile(type, k, f, nq, 2, page + p, d0, nd);
+  } else if (most > 1 && n - p == 1) {
+    score_tile(type, k, f, nq, 1, page + p, d0, nd);
+  }
 }
 
 /* Scores to weights in place; maximum and sum to part, whose accumulator starts at +0. */
