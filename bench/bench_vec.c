@@ -72,7 +72,7 @@ static double time_call(call_fn *f, const df_kernels *k, arena *a, uint32_t n, u
   return best;
 }
 
-static void call_attn(const df_kernels *k, arena *a, uint32_t n, uint32_t e) {
+static void chunk_of(const df_kernels *k, arena *a, uint32_t n, uint32_t e, uint64_t visible) {
   const void *kp[4], *vp[4];
   const float *q[MAX_Q];
   float *part[MAX_Q];
@@ -84,17 +84,21 @@ static void call_attn(const df_kernels *k, arena *a, uint32_t n, uint32_t e) {
   for (uint32_t i = 0; i < n; i++) {
     q[i] = a->query + (size_t)i * e;
     part[i] = a->part + (size_t)i * (16 + e);
-    vis[i] = ~(uint64_t)0;
+    vis[i] = visible;
   }
   df_attn_chunk c = {kp, vp, q, vis, part, 0.1f, n, e, NULL, NULL};
   k->attn_chunk[DF_KV_F16](&c);
 }
 
+static void call_attn(const df_kernels *k, arena *a, uint32_t n, uint32_t e) { chunk_of(k, a, n, e, ~(uint64_t)0); }
+/* The chunk that has just begun: 8 positions, in one page. */
+static void call_attn_begun(const df_kernels *k, arena *a, uint32_t n, uint32_t e) { chunk_of(k, a, n, e, 0xff); }
+
 static void call_merge(const df_kernels *k, arena *a, uint32_t n, uint32_t e) {
   k->attn_merge(a->part, a->part + (size_t)n * (16 + e), 16 + e, n, e);
 }
 static void call_store(const df_kernels *k, arena *a, uint32_t n, uint32_t e) {
-  k->kv_store(DF_KV_F16, a->x, a->x + e, e, a->kv, a->kv + (size_t)16 * e, n % 16);
+  k->kv_store(DF_KV_F16, a->x, 512, a->x + 8192, 512, n, e, a->kv, a->kv + (size_t)16 * e, 3);
 }
 static void call_quantize(const df_kernels *k, arena *a, uint32_t n, uint32_t e) {
   (void)e;
@@ -146,13 +150,17 @@ static void bench_tier(const df_kernels *k, arena *a) {
       uint32_t n = counts[i], e = widths[w];
       snprintf(name, sizeof name, "attn_chunk f16 n_q %u e %u", n, e);
       report(name, time_call(call_attn, k, a, n, e), 2.0 * 64 * e * 2, 4.0 * 64 * e * n);
+      snprintf(name, sizeof name, "attn_chunk begun n_q %u e %u", n, e);
+      report(name, time_call(call_attn_begun, k, a, n, e), 2.0 * 8 * e * 2, 4.0 * 8 * e * n);
     }
     for (uint32_t n = 3; n <= 48; n *= 4) {
       snprintf(name, sizeof name, "attn_merge n_q %u e %u", n, widths[w]);
       report(name, time_call(call_merge, k, a, n, widths[w]), 12.0 * widths[w] * n, 0);
     }
-    snprintf(name, sizeof name, "kv_store f16 e %u", widths[w]);
-    report(name, time_call(call_store, k, a, 3, widths[w]), 12.0 * widths[w], 0);
+    for (uint32_t n = 1; n <= 8; n *= 2) {
+      snprintf(name, sizeof name, "kv_store f16 n %u e %u", n, widths[w]);
+      report(name, time_call(call_store, k, a, n, widths[w]), 12.0 * widths[w] * n, 0);
+    }
   }
   for (size_t i = 0; i < DF_COUNT_OF(ops); i++) {
     report(ops[i].name, time_call(ops[i].fn, k, a, ops[i].n, 0), ops[i].bytes * ops[i].n, 0);

@@ -142,7 +142,10 @@ df_status df_emit_ffn_up(df_program *p, const df_op_ffn_up *a, df_error *err) {
 }
 
 df_status df_emit_rope_kv(df_program *p, const df_op_rope_kv *a, df_error *err) {
-  return push(p, DF_OP_ROPE_KV, a, sizeof *a, row_chunks(p), err);
+  df_op_rope_kv op = *a;
+  op.by_head = p->max_rows > DF_ROWS_PER_CHUNK;
+  const uint32_t pages = (p->max_rows + DF_KV_PAGE - 1) / DF_KV_PAGE;
+  return push(p, DF_OP_ROPE_KV, &op, sizeof op, op.by_head ? pages * df_rope_kv_chunks(&op) : 1, err);
 }
 
 df_status df_emit_tap(df_program *p, const df_op_tap *a, df_error *err) {

@@ -122,7 +122,13 @@ typedef struct df_op_rope_kv {
   const uint32_t *pos, *slot, *n_rows;
   df_kv_view kv;
   uint32_t n_heads, n_kv, head_dim;
+  bool by_head; /* filled by df_emit_rope_kv: chunks are heads and rows; else there is one */
 } df_op_rope_kv;
+
+/* Chunks of a page's worth of rows with by_head: one for the K and V of each head, then those of the queries. */
+static inline uint32_t df_rope_kv_chunks(const df_op_rope_kv *a) {
+  return a->n_kv + (a->q ? DF_KV_PAGE / DF_ROWS_PER_CHUNK : 0);
+}
 
 /* dst[r * ld + i] = x[(row_map ? row_map[r] : r) * k + i]: the residual stream after a tapped layer, or gathered rows
  */

@@ -169,10 +169,11 @@ typedef struct df_kernels {
   /* Index of the largest value, lowest index on ties; NaN never wins; n >= 1; 0 when all are NaN. */
   uint32_t (*argmax)(const float *x, uint32_t n);
 
-  /* K vector of one position (e floats, e a multiple of 16) into lane `pos` of a K page; V vector into row `pos` of a V
-   * page. F16 rounds as df_f32_to_f16. */
-  void (*kv_store)(df_kv_type type, const float *k, const float *v, uint32_t e, void *k_page, void *v_page,
-                   uint32_t pos);
+  /* K vectors of n consecutive positions (e floats each, e a multiple of 16; k_ld floats from one to the next) into
+   * lanes [pos, pos + n) of a K page, V vectors (v_ld) into rows [pos, pos + n) of a V page; pos + n <= 16. Nothing
+   * else of the pages is read or written. F16 rounds as df_f32_to_f16. */
+  void (*kv_store)(df_kv_type type, const float *k, size_t k_ld, const float *v, size_t v_ld, uint32_t n, uint32_t e,
+                   void *k_page, void *v_page, uint32_t pos);
 
   /* Scores: s[p] = scale * (fma chain over e ascending from +0). m = max over visible, p[i] = df_exp(s[i]-m) for
    * visible, +0 otherwise; sum: (p0+p1)+(p2+p3) by page vectors, then tree16; acc[j] = fma chain over the visible

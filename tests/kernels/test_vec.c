@@ -455,24 +455,37 @@ static void test_argmax__random(void **state) {
 
 /* ---- kv_store ---- */
 
-static void check_store(ck_rng *r, const df_kernels *k, df_kv_type type, ck_fill f, uint32_t e, uint32_t pos) {
-  size_t item = type == DF_KV_F32 ? 4 : 2, bytes = (size_t)16 * e * item;
-  ck_buf key = input(r, f, e), val = input(r, f, e), kp = output(r, bytes, 32), vp = output(r, bytes, 32);
-  k->kv_store(type, key.data, val.data, e, kp.data, vp.data, pos);
+typedef struct store_case {
+  df_kv_type type;
+  ck_fill fill;
+  uint32_t e, pos, n, k_gap, v_gap; /* gaps: floats between one vector and the next */
+} store_case;
+
+static void expect_item(const store_case *c, const ck_buf *from, size_t at, const uint8_t *got, const char *what) {
+  uint8_t want[4] = {0x5c, 0x5c, 0x5c, 0x5c}; /* what a page held before */
+  size_t item = c->type == DF_KV_F32 ? 4 : 2;
+  if (from) {
+    float x = ((const float *)from->data)[at];
+    uint16_t h = df_f32_to_f16(x);
+    memcpy(want, c->type == DF_KV_F32 ? (const void *)&x : (const void *)&h, item);
+  }
+  ck_same_bytes(want, got, item, "%s %s e %u pos %u n %u from %zu", what, ck_fill_name(c->fill), c->e, c->pos, c->n,
+                at);
+}
+
+static void check_store(ck_rng *r, const df_kernels *k, const store_case *c) {
+  const uint32_t e = c->e, k_ld = e + c->k_gap, v_ld = e + c->v_gap;
+  size_t item = c->type == DF_KV_F32 ? 4 : 2, bytes = (size_t)16 * e * item;
+  ck_buf key = input(r, c->fill, (size_t)(c->n - 1) * k_ld + e), val = input(r, c->fill, (size_t)(c->n - 1) * v_ld + e);
+  ck_buf kp = output(r, bytes, 32), vp = output(r, bytes, 32);
+  k->kv_store(c->type, key.data, k_ld, val.data, v_ld, c->n, e, kp.data, vp.data, c->pos);
   const uint8_t *kb = kp.data, *vb = vp.data;
   for (uint32_t i = 0; i < e; i++) {
     for (uint32_t p = 0; p < 16; p++) {
-      uint8_t want[2][4] = {{0x5c, 0x5c, 0x5c, 0x5c}, {0x5c, 0x5c, 0x5c, 0x5c}};
-      if (p == pos && type == DF_KV_F32) {
-        memcpy(want[0], (float *)key.data + i, 4);
-        memcpy(want[1], (float *)val.data + i, 4);
-      } else if (p == pos) {
-        uint16_t h = df_f32_to_f16(((float *)key.data)[i]), g = df_f32_to_f16(((float *)val.data)[i]);
-        memcpy(want[0], &h, 2);
-        memcpy(want[1], &g, 2);
-      }
-      ck_same_bytes(want[0], kb + (i * 16 + p) * item, item, "K %s e %u pos %u at %u", ck_fill_name(f), e, pos, i);
-      ck_same_bytes(want[1], vb + (p * e + i) * item, item, "V %s e %u pos %u at %u", ck_fill_name(f), e, pos, i);
+      const bool in = p >= c->pos && p < c->pos + c->n;
+      const size_t row = in ? p - c->pos : 0;
+      expect_item(c, in ? &key : NULL, row * k_ld + i, kb + (i * 16 + p) * item, "K");
+      expect_item(c, in ? &val : NULL, row * v_ld + i, vb + (p * e + i) * item, "V");
     }
   }
   ck_free(&key);
@@ -481,16 +494,26 @@ static void check_store(ck_rng *r, const df_kernels *k, df_kv_type type, ck_fill
   ck_free(&vp);
 }
 
-static void test_kv_store__one_lane_one_row(void **state) {
+/* Every number of positions at every place of a page, and nothing beside them. */
+static void test_kv_store__lanes_and_rows(void **state) {
   (void)state;
   ck_rng r = {41};
   for (unsigned t = 0; t <= n_tiers; t++) {
-    for (int f = 0; f < CK_FILLS; f++) {
-      for (uint32_t e = 16; e <= 80; e += 16) {
-        uint32_t pos = ck_below(&r, 16);
-        check_store(&r, t ? tier[t - 1] : ref, DF_KV_F16, (ck_fill)f, e, pos);
-        check_store(&r, t ? tier[t - 1] : ref, DF_KV_F32, (ck_fill)f, e, pos);
+    for (uint32_t n = 1; n <= 16; n++) {
+      for (uint32_t pos = 0; pos + n <= 16; pos++) {
+        store_case c = {.e = 16 * (1 + ck_below(&r, 5)), .pos = pos, .n = n, .fill = (ck_fill)ck_below(&r, CK_FILLS)};
+        c.k_gap = ck_below(&r, 3) * 7;
+        c.v_gap = ck_below(&r, 3) * 16;
+        for (int type = 0; type < 2; type++) {
+          c.type = (df_kv_type)type;
+          check_store(&r, t ? tier[t - 1] : ref, &c);
+        }
       }
+    }
+    for (int f = 0; f < CK_FILLS; f++) {
+      const store_case one = {DF_KV_F16, (ck_fill)f, 64, 5, 1, 0, 0}, eight = {DF_KV_F16, (ck_fill)f, 64, 7, 8, 3, 3};
+      check_store(&r, t ? tier[t - 1] : ref, &one);
+      check_store(&r, t ? tier[t - 1] : ref, &eight);
     }
   }
 }
@@ -510,7 +533,7 @@ static void test_kv_store__rounds_to_nearest_even(void **state) {
         x[4 * i + 3] = nextafterf(mid, -1e9f);
       }
       for (int i = 0; i < 16; i++) v[i] = -x[i];
-      tier[t]->kv_store(DF_KV_F16, x, v, 16, kp, vp, 5);
+      tier[t]->kv_store(DF_KV_F16, x, 16, v, 16, 1, 16, kp, vp, 5);
       for (int i = 0; i < 16; i++) {
         assert_int_equal(kp[i * 16 + 5], df_f32_to_f16(x[i]));
         assert_int_equal(vp[5 * 16 + i], df_f32_to_f16(v[i]));
@@ -561,15 +584,15 @@ int main(void) {
   ref = df_kernels_get(DF_TIER_REF);
   n_tiers = ck_tiers(tier);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_df_exp__close_to_double),    cmocka_unit_test(test_df_exp__special_values),
-      cmocka_unit_test(test_df_exp__vector_bits),        cmocka_unit_test(test_quantize__means_what_it_says),
-      cmocka_unit_test(test_quantize__ties_go_to_even),  cmocka_unit_test(test_quantize__defects_and_small_blocks),
-      cmocka_unit_test(test_quantize__tiers_agree),      cmocka_unit_test(test_rmsnorm__close_to_double),
-      cmocka_unit_test(test_rmsnorm__order_of_the_sum),  cmocka_unit_test(test_rmsnorm__tiers_agree),
-      cmocka_unit_test(test_silu_mul__close_to_double),  cmocka_unit_test(test_silu_mul__tiers_agree),
-      cmocka_unit_test(test_rope__tiers_agree),          cmocka_unit_test(test_add__exact),
-      cmocka_unit_test(test_argmax__ties_and_nan),       cmocka_unit_test(test_argmax__random),
-      cmocka_unit_test(test_kv_store__one_lane_one_row), cmocka_unit_test(test_kv_store__rounds_to_nearest_even),
+      cmocka_unit_test(test_df_exp__close_to_double),   cmocka_unit_test(test_df_exp__special_values),
+      cmocka_unit_test(test_df_exp__vector_bits),       cmocka_unit_test(test_quantize__means_what_it_says),
+      cmocka_unit_test(test_quantize__ties_go_to_even), cmocka_unit_test(test_quantize__defects_and_small_blocks),
+      cmocka_unit_test(test_quantize__tiers_agree),     cmocka_unit_test(test_rmsnorm__close_to_double),
+      cmocka_unit_test(test_rmsnorm__order_of_the_sum), cmocka_unit_test(test_rmsnorm__tiers_agree),
+      cmocka_unit_test(test_silu_mul__close_to_double), cmocka_unit_test(test_silu_mul__tiers_agree),
+      cmocka_unit_test(test_rope__tiers_agree),         cmocka_unit_test(test_add__exact),
+      cmocka_unit_test(test_argmax__ties_and_nan),      cmocka_unit_test(test_argmax__random),
+      cmocka_unit_test(test_kv_store__lanes_and_rows),  cmocka_unit_test(test_kv_store__rounds_to_nearest_even),
       cmocka_unit_test(test_fused__equal_two_steps),
   };
   return cmocka_run_group_tests_name("vec", tests, NULL, NULL);

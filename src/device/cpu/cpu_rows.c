@@ -70,35 +70,71 @@ static void store_token(const df_op_rope_kv *a, const float *k, const float *v, 
   }
 }
 
+static void rope_queries(const df_kernels *k, const df_op_rope_kv *a, row_range rr) {
+  const uint32_t e = a->head_dim, half = e / 2;
+  for (uint32_t r = rr.r0; a->q && r < rr.r1; r++) {
+    const float *c = a->cos + (size_t)a->pos[r] * half, *s = a->sin + (size_t)a->pos[r] * half;
+    for (uint32_t h = 0; h < a->n_heads; h++) {
+      float *q = a->q + r * a->q_ld + (size_t)h * e;
+      if (a->q_norm) k->rmsnorm(q, a->q_norm, e, a->eps, q);
+      k->rope(q, c, s, half);
+    }
+  }
+}
+
+/* Rows from r on whose slots follow each other within a page. */
+static uint32_t run_of_slots(const df_op_rope_kv *a, uint32_t r, uint32_t r1) {
+  uint32_t n = 1;
+  while (r + n < r1 && a->slot[r + n] == a->slot[r] + n && a->slot[r + n] % DF_KV_PAGE != 0) n++;
+  return n;
+}
+
+/* K and V of one head. The sink page takes the rows that pad a batch. Nobody needs their K and V, and many rows share
+ * its few slots, so on the CPU the write is left out instead of racing. */
+static void store_head(const df_kernels *k, const df_op_rope_kv *a, row_range rr, uint32_t g) {
+  const uint32_t e = a->head_dim, half = e / 2;
+  for (uint32_t r = rr.r0; r < rr.r1; r++) {
+    float *x = a->k + r * a->k_ld + (size_t)g * e;
+    if (a->k_norm) k->rmsnorm(x, a->k_norm, e, a->eps, x);
+    k->rope(x, a->cos + (size_t)a->pos[r] * half, a->sin + (size_t)a->pos[r] * half, half);
+  }
+  for (uint32_t r = rr.r0, n; r < rr.r1; r += n) {
+    const float *x = a->k + r * a->k_ld + (size_t)g * e, *v = a->v + r * a->v_ld + (size_t)g * e;
+    const uint32_t page = a->slot[r] / DF_KV_PAGE;
+    n = a->kv.token_major ? 1 : run_of_slots(a, r, rr.r1);
+    if (a->kv.token_major ? a->slot[r] == 0 : page == 0) continue;
+    if (a->kv.token_major) {
+      store_token(a, x, v, a->slot[r], g);
+      continue;
+    }
+    const size_t off = g * a->kv.head_stride + page * a->kv.head_bytes;
+    k->kv_store(a->kv.type, x, a->k_ld, v, a->v_ld, n, e, a->kv.k + off, a->kv.v + off, a->slot[r] % DF_KV_PAGE);
+  }
+}
+
+/* Chunks of keys are heads, not rows: rows of one page that were written by several workers would send its lines back
+ * and forth between them. A page's worth of rows has a chunk for each head, then those of its queries. */
 void df_run_rope_kv(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
   (void)worker;
   const df_op_rope_kv *a = args;
-  const uint32_t e = a->head_dim, half = e / 2;
-  const row_range rr = rows_of(chunk, *a->n_rows);
-  for (uint32_t r = rr.r0; r < rr.r1; r++) {
-    const float *c = a->cos + (size_t)a->pos[r] * half, *s = a->sin + (size_t)a->pos[r] * half;
-    for (uint32_t h = 0; a->q && h < a->n_heads; h++) {
-      float *q = a->q + r * a->q_ld + (size_t)h * e;
-      if (a->q_norm) ctx->k->rmsnorm(q, a->q_norm, e, a->eps, q);
-      ctx->k->rope(q, c, s, half);
-    }
-    const uint32_t page = a->slot[r] / DF_KV_PAGE, at = a->slot[r] % DF_KV_PAGE;
-    for (uint32_t g = 0; g < a->n_kv; g++) {
-      float *k = a->k + r * a->k_ld + (size_t)g * e;
-      if (a->k_norm) ctx->k->rmsnorm(k, a->k_norm, e, a->eps, k);
-      ctx->k->rope(k, c, s, half);
-      /* The sink page takes the rows that pad a batch. Nobody needs their K and V, and many rows share its
-       * few slots, so on the CPU the write is left out instead of racing. */
-      if (a->kv.token_major ? a->slot[r] == 0 : page == 0) continue;
-      const float *v = a->v + r * a->v_ld + (size_t)g * e;
-      if (a->kv.token_major) {
-        store_token(a, k, v, a->slot[r], g);
-        continue;
-      }
-      const size_t off = g * a->kv.head_stride + page * a->kv.head_bytes;
-      ctx->k->kv_store(a->kv.type, k, v, e, a->kv.k + off, a->kv.v + off, at);
-    }
+  const uint32_t n = *a->n_rows;
+  if (!a->by_head) { /* few rows: one chunk */
+    const row_range all = {0, n};
+    rope_queries(ctx->k, a, all);
+    for (uint32_t g = 0; g < a->n_kv; g++) store_head(ctx->k, a, all, g);
+    return;
   }
+  const uint32_t each = df_rope_kv_chunks(a), g = chunk % each;
+  row_range rr = {chunk / each * DF_KV_PAGE, (chunk / each + 1) * DF_KV_PAGE};
+  if (g >= a->n_kv) {
+    rr.r0 += (g - a->n_kv) * DF_ROWS_PER_CHUNK;
+    rr.r1 = rr.r0 + DF_ROWS_PER_CHUNK;
+  }
+  rr.r1 = DF_MIN(rr.r1, n);
+  if (g >= a->n_kv)
+    rope_queries(ctx->k, a, rr);
+  else
+    store_head(ctx->k, a, rr, g);
 }
 
 void df_run_tap(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {

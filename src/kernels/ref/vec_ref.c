@@ -143,18 +143,19 @@ static uint32_t argmax(const float *x, uint32_t n) {
   return best;
 }
 
-static void kv_store(df_kv_type type, const float *k, const float *v, uint32_t e, void *k_page, void *v_page,
-                     uint32_t pos) {
-  if (type == DF_KV_F32) {
-    float *kp = k_page, *vp = (float *)v_page + (size_t)pos * e;
-    for (uint32_t i = 0; i < e; i++) kp[i * DF_KV_PAGE + pos] = k[i];
-    memcpy(vp, v, e * sizeof *vp);
-    return;
-  }
-  uint16_t *kp = k_page, *vp = (uint16_t *)v_page + (size_t)pos * e;
-  for (uint32_t i = 0; i < e; i++) {
-    kp[i * DF_KV_PAGE + pos] = df_f32_to_f16(k[i]);
-    vp[i] = df_f32_to_f16(v[i]);
+static void kv_store(df_kv_type type, const float *k, size_t k_ld, const float *v, size_t v_ld, uint32_t n, uint32_t e,
+                     void *k_page, void *v_page, uint32_t pos) {
+  for (uint32_t r = 0; r < n; r++, k += k_ld, v += v_ld, pos++) {
+    for (uint32_t i = 0; i < e; i++) {
+      const size_t k_at = (size_t)i * DF_KV_PAGE + pos, v_at = (size_t)pos * e + i;
+      if (type == DF_KV_F32) {
+        ((float *)k_page)[k_at] = k[i];
+        ((float *)v_page)[v_at] = v[i];
+      } else {
+        ((uint16_t *)k_page)[k_at] = df_f32_to_f16(k[i]);
+        ((uint16_t *)v_page)[v_at] = df_f32_to_f16(v[i]);
+      }
+    }
   }
 }
 

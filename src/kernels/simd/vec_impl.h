@@ -173,20 +173,90 @@ static uint32_t argmax(const float *x, uint32_t n) {
   return 0;
 }
 
-static void kv_store(df_kv_type type, const float *k, const float *v, uint32_t e, void *k_page, void *v_page,
-                     uint32_t pos) {
-  if (type == DF_KV_F32) {
-    float *kp = (float *)k_page + pos, *vp = (float *)v_page + (size_t)pos * e;
-    for (uint32_t i = 0; i < e; i++) kp[(size_t)i * DF_KV_PAGE] = k[i];
-    for (uint32_t i = 0; i < e; i += 16) v16_store(vp + i, v16_load(v + i));
+/* Halves of 8 positions or components; the shuffles of neighbours below are one instruction everywhere. */
+typedef uint16_t h8 __attribute__((vector_size(16)));
+
+DF_INLINE h8 h8_zip_low(h8 a, h8 b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+DF_INLINE h8 h8_zip_high(h8 a, h8 b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+
+DF_INLINE h8 h8_load(const uint16_t *p) {
+  h8 v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+
+/* One position: its 16 components to one lane of a K page each. */
+DF_INLINE void keys_1(const uint16_t *h, uint16_t *page) {
+  for (int half = 0; half < 16; half += 8) {
+    const h8 a = h8_load(h + half);
+    for (int i = 0; i < 8; i++) page[(half + i) * DF_KV_PAGE] = a[i];
+  }
+}
+
+/* Two positions: zipped, a pair for each component. */
+DF_INLINE void keys_2(const uint16_t (*h)[16], uint16_t *page) {
+  for (int half = 0; half < 16; half += 8) {
+    const h8 a = h8_load(h[0] + half), b = h8_load(h[1] + half), out[2] = {h8_zip_low(a, b), h8_zip_high(a, b)};
+    for (int i = 0; i < 8; i++) memcpy(page + (half + i) * DF_KV_PAGE, (const char *)&out[i / 4] + i % 4 * 4, 4);
+  }
+}
+
+/* Four positions of 16 components each: two rounds of zipping leave two components of four positions in a vector. */
+DF_INLINE void keys_4(const uint16_t (*h)[16], uint16_t *page) {
+  for (int half = 0; half < 16; half += 8) {
+    const h8 a = h8_load(h[0] + half), b = h8_load(h[1] + half), c = h8_load(h[2] + half), d = h8_load(h[3] + half);
+    const h8 ac0 = h8_zip_low(a, c), ac1 = h8_zip_high(a, c), bd0 = h8_zip_low(b, d), bd1 = h8_zip_high(b, d);
+    const h8 out[4] = {h8_zip_low(ac0, bd0), h8_zip_high(ac0, bd0), h8_zip_low(ac1, bd1), h8_zip_high(ac1, bd1)};
+    for (int i = 0; i < 4; i++) {
+      memcpy(page + (half + 2 * i) * DF_KV_PAGE, &out[i], 8);
+      memcpy(page + (half + 2 * i + 1) * DF_KV_PAGE, (const char *)&out[i] + 8, 8);
+    }
+  }
+}
+
+/* Eight positions: three rounds leave a component of all eight in each vector. */
+DF_INLINE void keys_8(const uint16_t (*h)[16], uint16_t *page) {
+  for (int half = 0; half < 16; half += 8) {
+    h8 a[8], b[8];
+    for (int r = 0; r < 8; r++) a[r] = h8_load(h[r] + half);
+    for (int round = 0; round < 3; round++) {
+      for (int r = 0; r < 4; r++) {
+        b[2 * r] = h8_zip_low(a[r], a[r + 4]);
+        b[2 * r + 1] = h8_zip_high(a[r], a[r + 4]);
+      }
+      memcpy(a, b, sizeof a);
+    }
+    for (int r = 0; r < 8; r++) memcpy(page + (half + r) * DF_KV_PAGE, &a[r], sizeof a[r]);
+  }
+}
+
+static void store_halves(const float *k, size_t k_ld, const float *v, size_t v_ld, uint32_t n, uint32_t e, uint16_t *kp,
+                         uint16_t *vp) {
+  for (uint32_t i = 0; i < e; i += 16) {
+    uint16_t h[DF_KV_PAGE][16];
+    uint32_t r = 0;
+    for (uint32_t row = 0; row < n; row++) {
+      v16_store_f16(h[row], v16_load(k + row * k_ld + i));
+      v16_store_f16(vp + (size_t)row * e + i, v16_load(v + row * v_ld + i));
+    }
+    uint16_t *to = kp + (size_t)i * DF_KV_PAGE;
+    for (; r + 8 <= n; r += 8) keys_8(h + r, to + r);
+    for (; r + 4 <= n; r += 4) keys_4(h + r, to + r);
+    for (; r + 2 <= n; r += 2) keys_2(h + r, to + r);
+    if (r < n) keys_1(h[r], to + r);
+  }
+}
+
+static void kv_store(df_kv_type type, const float *k, size_t k_ld, const float *v, size_t v_ld, uint32_t n, uint32_t e,
+                     void *k_page, void *v_page, uint32_t pos) {
+  if (type == DF_KV_F16) {
+    store_halves(k, k_ld, v, v_ld, n, e, (uint16_t *)k_page + pos, (uint16_t *)v_page + (size_t)pos * e);
     return;
   }
-  uint16_t *kp = (uint16_t *)k_page + pos, *vp = (uint16_t *)v_page + (size_t)pos * e;
-  for (uint32_t i = 0; i < e; i += 16) {
-    uint16_t h[16];
-    v16_store_f16(h, v16_load(k + i));
-    for (int l = 0; l < 16; l++) kp[(size_t)(i + l) * DF_KV_PAGE] = h[l];
-    v16_store_f16(vp + i, v16_load(v + i));
+  for (uint32_t r = 0; r < n; r++, pos++) {
+    float *kp = (float *)k_page + pos, *vp = (float *)v_page + (size_t)pos * e;
+    for (uint32_t i = 0; i < e; i++) kp[(size_t)i * DF_KV_PAGE] = k[r * k_ld + i];
+    for (uint32_t i = 0; i < e; i += 16) v16_store(vp + i, v16_load(v + r * v_ld + i));
   }
 }
 
