@@ -1,5 +1,5 @@
 # The kernels and their tests alone: no library but the C library, tests against tests/support/small/cmocka.h. For
-# machines that have only a compiler, and cross builds (tests/tools/neon_qemu.sh). Programs are linked statically.
+# machines that have only a compiler, and cross builds (tests/tools/neon_qemu.sh).
 find_package(Threads REQUIRED)
 file(GLOB_RECURSE LIB_SOURCES CONFIGURE_DEPENDS src/base/*.c src/kernels/*.c)
 df_isa(LIB_SOURCES)
@@ -13,7 +13,9 @@ foreach(t ${KERNEL_TESTS} ${CMAKE_SOURCE_DIR}/tests/support/small/list_tiers.c)
   get_filename_component(name ${t} NAME_WE)
   add_executable(${name} ${t})
   target_link_libraries(${name} PRIVATE dflash_kernels)
-  target_link_options(${name} PRIVATE -static)
+  if(CMAKE_CROSSCOMPILING)
+    target_link_options(${name} PRIVATE -static) # so that an emulator needs no libraries
+  endif()
   target_compile_options(${name} PRIVATE -fno-tree-vectorize) # gcc 12 for aarch64 fails on a loop of test_vec.c
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endforeach()
