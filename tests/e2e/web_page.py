@@ -219,7 +219,11 @@ def test_stop(browser, server):
     before = server.metrics()["df_clients_gone_total"]
     page.type("Write a very long story about a ship.")
     page.press("Enter")
-    page.wait("document.querySelectorAll('.md').length && document.querySelector('.md').textContent.length > 60", 60)
+    page.wait("document.querySelector('.md')?.textContent.length > 60", 60)
+    live = page.js("document.getElementById('strip').textContent")
+    check("the speed of the moment is shown meanwhile", re.match(r"[\d.]+ tok/s · ", live), live)
+    check("drafting and sending wait", page.js("document.getElementById('compare').disabled && "
+                                               "document.getElementById('send').hidden"))
     page.press("Escape")
     idle(page, 5)
     check("the server has stopped too", server.wait_idle(10))
@@ -361,6 +365,7 @@ def test_figures(browser, server):
         page.release()
         text = page.js("[...document.querySelectorAll('[role=alert]')].at(-1)?.textContent")
         check(f"{what} is told", text and wanted in text, text)
+        same(f"{what}: nothing is waited for", page.js("document.querySelectorAll('.waiting').length"), 0)
     clean(page, "failures", ("Failed to load resource",))  # the browser's own line about 429 and 502
 
 
@@ -471,6 +476,8 @@ def test_looks(browser, server):
                 same(f"{what}: nothing sticks out", page.js("probe.tooWide()"), [])
                 same(f"{what}: names", nameless(page)[1], [])
                 shoot(page, f"{opener}-{scheme}-{width}")
+                if opener == "side-open":
+                    check(f"{what}: the page behind takes no input", page.js("document.getElementById('stage').inert"))
                 page.press("Escape") if closer == "Escape" else page.js(f"document.getElementById('{closer}').click()")
     page.media(prefers_reduced_motion="reduce")
     page.js("document.body.append(Object.assign(document.createElement('p'), {className: 'waiting'}))")

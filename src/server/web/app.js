@@ -95,7 +95,7 @@ function ownTimings(trace, speed) {
   const s = drafts.summary(trace);
   return {
     predicted_n: trace.text.length,
-    predicted_per_second: Number.isFinite(speed.mean) ? speed.mean : 0,
+    predicted_per_second: Number.isFinite(speed.mean) ? speed.mean : null,
     accept_length: s.verify ? s.emitted / s.verify : 1,
     draft_n: s.drafted,
     draft_n_accepted: s.accepted,
@@ -146,7 +146,7 @@ async function answer() {
   owner.updated = Date.now();
   view.end();
   if (owner === chat) {
-    showFigures(message);
+    showFigures(lastAnswer());
     keepEnd();
     announcer.end(message.content, message.error || `Answer complete, ${message.trace.text.length} tokens.`);
   }
@@ -205,12 +205,14 @@ function cutAt(index) {
 function again(view) {
   if (running) return;
   cutAt(views.indexOf(view));
+  input.focus(); // what had the focus is gone
   void answer();
 }
 
 function resend(view, text) {
   if (running) return;
   cutAt(views.indexOf(view));
+  input.focus();
   send(text);
 }
 
@@ -265,7 +267,7 @@ function showChat() {
   byId("empty").hidden = chat.messages.length > 0;
   byId("chat-title").textContent = chat.title || "New conversation";
   document.title = chat.title ? `${chat.title} – dflash` : "dflash";
-  showFigures(chat.messages.findLast((m) => m.role === "assistant"));
+  showFigures(lastAnswer());
   sticky = true;
   keepEnd();
   noteInput();
@@ -287,7 +289,7 @@ function showFigures(message, now) {
   byId("bars").replaceChildren(s.draftedAt.length ? drafts.bars(s) : none);
 }
 
-const lastAnswer = () => chat.messages.findLast((m) => m.role === "assistant");
+const lastAnswer = () => chat.messages.findLast((m) => m.role === "assistant" && m.trace.text.length > 0);
 
 // ---- list of conversations ----
 
@@ -429,10 +431,13 @@ function setPanel(open, keep = true) {
     store.saveSettings(settings);
   }
   if (open) showFigures(lastAnswer());
+  if (open && keep && window.innerWidth <= 1150) byId("panel-close").focus(); // it covers what was there
 }
 
+// On a narrow window the list of conversations lies over the page, which takes no input meanwhile.
 function narrowSide(open) {
   byId("side").classList.toggle("shown", open);
+  byId("stage").inert = byId("panel").inert = open;
   byId("side-open").setAttribute("aria-expanded", String(open));
   if (open) byId("new-chat").focus();
 }
@@ -556,6 +561,9 @@ function bindControls() {
     button.addEventListener("click", () => send(button.textContent));
   }
   document.addEventListener("keydown", onKey);
+  document.addEventListener("pointerdown", (e) => {
+    if (!e.target.closest("#side")) narrowSide(false);
+  });
   window.addEventListener("pagehide", () => store.saveChats(chats)); // an answer that is still coming
   window.addEventListener("storage", (e) => {
     if (e.key !== "dflash.chats" || running) return; // another tab wrote; what is open here stays open

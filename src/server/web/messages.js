@@ -60,6 +60,7 @@ export class AnswerView {
   constructor(message, showDrafts, on) {
     this.message = message;
     this.on = on;
+    this.ended = false;
     this.text = el("div", { class: "md" });
     this.thoughts = el("div");
     this.thinking = el("details", { class: "thinking", hidden: true }, el("summary", {}, "Thinking"), this.thoughts);
@@ -90,7 +91,8 @@ export class AnswerView {
   // Draws what came since the last time. Only the visible form of the text is kept up to date.
   grow() {
     const m = this.message;
-    this.li.classList.toggle("waiting", m.content === "" && m.reasoning === "" && m.trace.text.length === 0);
+    const nothing = m.content === "" && m.reasoning === "" && m.trace.text.length === 0;
+    this.li.classList.toggle("waiting", nothing && !this.ended);
     if (m.reasoning.length > this.shownThoughts) {
       this.thoughts.append(m.reasoning.slice(this.shownThoughts));
       this.shownThoughts = m.reasoning.length;
@@ -115,7 +117,7 @@ export class AnswerView {
   // The answer is complete, or failed.
   end() {
     const m = this.message;
-    this.li.classList.remove("waiting");
+    this.ended = true;
     this.text.replaceChildren(renderMarkdown(m.content));
     this.shownText = m.content.length;
     this.grow();
@@ -131,6 +133,7 @@ export class AnswerView {
       notes.push(`${count} tokens`, shortFigures(s, s.speed));
     }
     if (FINISH_NOTES[m.finish]) notes.push(FINISH_NOTES[m.finish]);
+    this.tools.hidden = Boolean(m.error) && !m.content; // "Try again" is all there is to do
     this.tools.replaceChildren(
       iconButton("copy", "Copy this answer", () => copyAnd(m.content)),
       iconButton("redo", "Answer again", () => this.on.again()),
