@@ -71,8 +71,8 @@ static bool is_ours(df_opt_id id, bool draft) {
                                      OPT_EVAL_ROWS,
                                      OPT_EVAL_FAULT_BINARY,
                                      OPT_JSON};
-  static const df_opt_id k_drafting[] = {OPT_DRAFT_MODEL, OPT_SPEC_TYPE, OPT_SPEC_WIDTH, OPT_SPEC_DRAFT_N_MAX,
-                                         OPT_DRAFT_VOCAB, OPT_DRAFT_QUANT};
+  static const df_opt_id k_drafting[] = {OPT_DRAFT_MODEL,      OPT_SPEC_TYPE,   OPT_SPEC_WIDTH,
+                                         OPT_SPEC_DRAFT_N_MAX, OPT_DRAFT_VOCAB, OPT_DRAFT_QUANT};
   for (size_t i = 0; i < DF_COUNT_OF(k_ours); i++)
     if (id == k_ours[i]) return true;
   for (size_t i = 0; i < DF_COUNT_OF(k_drafting) && !draft; i++)
