@@ -464,7 +464,7 @@ def test_looks(browser, server):
                 same(f"{what}: nothing sticks out", page.js("probe.tooWide()"), [])
                 shoot(page, f"rich-{scheme}-{width}-{'drafts' if drafts else 'text'}")
             n, bad = nameless(page)
-            check(f"{scheme}, {width} px: controls have names", n > 15 and not bad, (n, bad))
+            check(f"{scheme}, {width} px: controls have names", n >= 12 and not bad, (n, bad))
             for opener, closer in (("settings-open", "Escape"), ("panel-open", "panel-close"), ("side-open", "side-close")):
                 if width > 1000 and opener != "settings-open":
                     continue
