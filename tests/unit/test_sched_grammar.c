@@ -234,14 +234,19 @@ static void test_grammar__ends_anywhere_in_a_block(void **state) {
 
 typedef struct script {
   uint64_t mask[8];
-  uint32_t at, n; /* tokens taken, tokens there are: letters only */
+  uint32_t at, n;      /* tokens taken, tokens there are */
+  int32_t id;          /* the only one that may come */
+  const df_request *q; /* when set: what was drafted may come, so that whole blocks stand */
 } script;
 
 static df_status script_mask(void *ctx, const uint64_t **mask, df_error *err) {
   (void)err;
   script *s = ctx;
+  const uint32_t row = s->q ? s->at - s->q->followed : 0;
+  s->id = 'a';
+  if (s->q && s->q->drafted && row + 1 < s->q->width && s->q->drafted[row] < TINY_END) s->id = s->q->drafted[row];
   memset(s->mask, 0, sizeof s->mask);
-  for (uint32_t id = 'a'; id <= 'z' && s->at < s->n; id++) s->mask[id / 64] |= UINT64_C(1) << id % 64;
+  if (s->at < s->n) s->mask[s->id / 64] |= UINT64_C(1) << s->id % 64;
   *mask = s->mask;
   return DF_OK;
 }
@@ -249,7 +254,7 @@ static df_status script_mask(void *ctx, const uint64_t **mask, df_error *err) {
 static df_status script_accept(void *ctx, int32_t id, bool *accepted, df_error *err) {
   (void)err;
   script *s = ctx;
-  *accepted = s->at < s->n && id >= 'a' && id <= 'z';
+  *accepted = s->at < s->n && id == s->id;
   s->at += *accepted;
   return DF_OK;
 }
@@ -262,40 +267,55 @@ static void script_rollback(void *ctx, uint32_t n) {
 
 static uint32_t script_length(void *ctx) { return ((script *)ctx)->at; }
 
+/* A text of n tokens, cut at max_tokens. Returns the accepted drafts. */
+static uint32_t run_script(df_engine *e, uint32_t n, uint32_t max_tokens, int32_t width, bool follow_drafts) {
+  int32_t ids[48];
+  df_error err = {0};
+  df_request q, *one = &q;
+  df_kv_seq seq;
+  script s = {.n = n, .q = follow_drafts ? &q : NULL};
+  const df_constraint c = {&s, script_mask, script_accept, script_rollback, script_length};
+  df_generate_params g = df_generate_params_default();
+  df_request_config rc = {.gen = &g, .constraint = &c};
+  const uint32_t want = DF_MIN(n, max_tokens);
+  for (uint32_t i = 0; i < 48; i++) ids[i] = 'a' + (int32_t)i % 3;
+  g.max_tokens = max_tokens;
+  assert_int_equal(df_engine_width(e, width, &rc, &err), DF_OK);
+  assert_int_equal(df_request_init(&q, e->m, ids, 48, CTX, &rc, &err), DF_OK);
+  assert_int_equal(df_kv_seq_init(&seq, e->pages.size, CTX, &err), DF_OK);
+  assert_int_equal(df_engine_admit(e, &q, &seq, 0, &err), DF_OK);
+  for (uint32_t steps = 0; q.state != DF_REQ_DONE; steps++) {
+    assert_true(steps <= want);
+    assert_int_equal(df_engine_step(e, &one, 1, &err), DF_OK);
+  }
+  assert_int_equal(q.failed, DF_OK);
+  assert_int_equal(q.r.finish, n < max_tokens ? DF_FINISH_EOS : DF_FINISH_LENGTH);
+  assert_int_equal(q.r.stats.new_tokens, want);
+  assert_int_equal(s.at, want); /* behind what was kept, whatever was tried */
+  assert_int_equal(q.matched_id, -1);
+  const uint32_t accepted = q.r.stats.accepted;
+  seq = df_request_park(&q);
+  df_kv_seq_release(&seq, &e->pages);
+  df_request_release(&q);
+  return accepted;
+}
+
 static void test_constraint__ends_when_nothing_may_come(void **state) {
   fixture *f = *state;
-  int32_t ids[48];
   df_error err = {0};
   df_engine e;
   df_engine_params p = {.session = df_session_params_default(), .max_seqs = 1};
   p.session.n_ctx = CTX;
   p.session.spec_draft_max = 15;
   assert_int_equal(df_engine_init(&e, f->m, f->d, &p, &err), DF_OK);
-  for (uint32_t i = 0; i < 48; i++) ids[i] = 'h';
-  for (uint32_t n = 0; n < 30; n++) {
-    script s = {.n = n};
-    const df_constraint c = {&s, script_mask, script_accept, script_rollback, script_length};
-    const df_generate_params g = df_generate_params_default();
-    df_request_config rc = {.gen = &g, .constraint = &c};
-    df_request q, *one = &q;
-    df_kv_seq seq;
-    assert_int_equal(df_engine_width(&e, 1 + (int32_t)n % 16, &rc, &err), DF_OK);
-    assert_int_equal(df_request_init(&q, f->m, ids, 48, CTX, &rc, &err), DF_OK);
-    assert_int_equal(df_kv_seq_init(&seq, e.pages.size, CTX, &err), DF_OK);
-    assert_int_equal(df_engine_admit(&e, &q, &seq, 0, &err), DF_OK);
-    for (uint32_t steps = 0; q.state != DF_REQ_DONE; steps++) {
-      assert_true(steps < 40);
-      assert_int_equal(df_engine_step(&e, &one, 1, &err), DF_OK);
-    }
-    assert_int_equal(q.failed, DF_OK);
-    assert_int_equal(q.r.finish, DF_FINISH_EOS);
-    assert_int_equal(q.r.stats.new_tokens, n);
-    assert_int_equal(s.at, n);
-    assert_int_equal(q.matched_id, -1);
-    seq = df_request_park(&q);
-    df_kv_seq_release(&seq, &e.pages);
-    df_request_release(&q);
+  uint32_t stood = 0;
+  for (uint32_t n = 0; n < 40; n++) {
+    (void)run_script(&e, n, 100, 1 + (int32_t)n % 16, false);
+    stood += run_script(&e, n, 100, 1 + (int32_t)n % 16, true);
+    (void)run_script(&e, 60, 1 + n, 1 + (int32_t)n % 16, true);
+    (void)run_script(&e, 60, 1 + n, 16, true);
   }
+  assert_true(stood > 100);
   df_engine_release(&e);
 }
 
