@@ -159,7 +159,12 @@ static void conn_finished(conn *c) {
 /* ---- responses ---- */
 
 static void conn_put(conn *c, const void *p, size_t n) {
-  if (!c->broken && evbuffer_add(bufferevent_get_output(c->bev), p, n) != 0) c->broken = true;
+  struct evbuffer *out = bufferevent_get_output(c->bev);
+  const bool idle = evbuffer_get_length(out) == 0;
+  if (!c->broken && evbuffer_add(out, p, n) != 0) c->broken = true;
+  /* libevent starts to write by itself, but keeps quiet when it lacked memory for that: the bytes would lie for ever.
+   */
+  if (!c->broken && idle && bufferevent_enable(c->bev, EV_WRITE) != 0) c->broken = true;
 }
 
 static void http_date(char *out, size_t cap) {
