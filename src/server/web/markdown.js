@@ -411,9 +411,12 @@ function blockNode(block) {
 
 const parse = (lines) => parseLines(lines.map((l) => (l.endsWith("\r") ? l.slice(0, -1) : l)), 0);
 
-export function renderMarkdown(text) {
+// final: nothing follows, so that code without its end is coloured too.
+export function renderMarkdown(text, final = false) {
   const out = document.createDocumentFragment();
-  out.append(...parse(text.split("\n")).map(blockNode));
+  const blocks = parse(text.split("\n"));
+  if (final && blocks.at(-1)?.kind === "code") blocks.at(-1).open = false;
+  out.append(...blocks.map(blockNode));
   return out;
 }
 

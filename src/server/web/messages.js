@@ -118,7 +118,7 @@ export class AnswerView {
   end() {
     const m = this.message;
     this.ended = true;
-    this.text.replaceChildren(renderMarkdown(m.content));
+    this.text.replaceChildren(renderMarkdown(m.content, true));
     this.shownText = m.content.length;
     this.grow();
     this.problem.replaceChildren();
