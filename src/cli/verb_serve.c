@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -216,6 +217,15 @@ static void on_draining(void *user, uint32_t requests) {
   (void)fflush(stderr);
 }
 
+/* Each connection takes a descriptor; the usual limit of 1024 is for programs with select(). */
+static void raise_descriptor_limit(uint32_t connections) {
+  struct rlimit lim;
+  const rlim_t want = (rlim_t)connections + 64;
+  if (getrlimit(RLIMIT_NOFILE, &lim) != 0 || lim.rlim_cur == RLIM_INFINITY || lim.rlim_cur >= want) return;
+  lim.rlim_cur = lim.rlim_max == RLIM_INFINITY || lim.rlim_max > want ? want : lim.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &lim);
+}
+
 int df_verb_serve(df_cli *cli) {
   const df_opts *o = &cli->opts;
   df_error err;
@@ -232,6 +242,7 @@ int df_verb_serve(df_cli *cli) {
   DF_TRY_GOTO(st, df_attention_opts_check(o, &err), done);
   DF_TRY_GOTO(st, read_options(s, o, &err), done);
   DF_TRY_GOTO(st, choose_alias(s, o, &err), done);
+  raise_descriptor_limit(s->p.max_connections);
   s->p.load = on_load;
   s->p.cancel_load = on_cancel_load;
   s->p.listening = on_listening;

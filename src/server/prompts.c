@@ -30,9 +30,13 @@ df_status df_prompt_add_text(df_prompt_list *l, const df_model *m, const char *t
                              df_error *err) {
   df_prompt *p;
   DF_TRY(add(l, &p, err));
+  p->len = n;
+  if (l->max_bytes && n > l->max_bytes) {
+    p->too_long = true;
+    return DF_OK;
+  }
   p->text = df_strndup(text, n);
   if (!p->text) return DF_OOM(err, "a prompt", n);
-  p->len = n;
   return df_model_tokenize(m, text, n, special, &p->ids, &p->n, err);
 }
 

@@ -17,11 +17,13 @@ typedef struct df_prompt {
   size_t n;
   char *text; /* what was tokenised, NULL when ids were given; df_free */
   size_t len;
+  bool too_long; /* not tokenised: more bytes than any context of tokens */
 } df_prompt;
 
 typedef struct df_prompt_list {
   df_prompt *v;
   uint32_t n;
+  size_t max_bytes; /* of a text, 0 = any: longer ones are not tokenised, as that would hold up the loop for nothing */
 } df_prompt_list;
 
 void df_prompt_list_release(df_prompt_list *l);

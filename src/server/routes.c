@@ -101,7 +101,7 @@ static bool admit(df_server *s, df_exchange *x, const df_route *r) {
     }
   }
   if (r->loading || s->phase == DF_PHASE_READY) return true;
-  if (s->phase == DF_PHASE_DRAINING && (r->methods & GET)) return true; /* information stays */
+  if (s->phase == DF_PHASE_DRAINING && s->n_ctx && (r->methods & GET)) return true; /* information stays */
   df_reply_error(x, 503, "unavailable_error", NULL,
                  s->phase == DF_PHASE_LOADING ? "the model is loading" : "the server is shutting down");
   return false;

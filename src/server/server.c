@@ -85,11 +85,25 @@ static void *load_thread(void *arg) {
   return NULL;
 }
 
+/* Bytes of the longest text that could fit: all tokens the longest there are, and four times as many bytes before they
+ * are normalised. */
+static size_t most_bytes(const df_server *s) {
+  const df_tokenizer *tok = s->m.model->tok;
+  size_t longest = 1;
+  for (uint32_t id = 0; id < df_tokenizer_size(tok); id++) {
+    const char *p;
+    size_t n;
+    if (df_tokenizer_piece(tok, (int32_t)id, &p, &n) && n > longest) longest = n;
+  }
+  return (size_t)s->n_ctx * longest * 4;
+}
+
 /* Numbers of the running engine that replies tell. */
 static void take_facts(df_server *s) {
   s->n_ctx = s->p.sched.engine.session.n_ctx;
   s->width = s->m.draft ? s->m.width : 1;
   s->max_seqs = s->p.sched.engine.max_seqs;
+  s->max_prompt_bytes = most_bytes(s);
   (void)snprintf(s->fingerprint, sizeof s->fingerprint, "dflash-" DF_VERSION "-%s", s->info.cpu_tier);
 }
 
@@ -105,7 +119,8 @@ static void loaded(loop *l) {
     return;
   }
   take_facts(s);
-  if (s->phase == DF_PHASE_LOADING) s->phase = DF_PHASE_READY;
+  if (s->phase != DF_PHASE_LOADING) return; /* told to stop meanwhile */
+  s->phase = DF_PHASE_READY;
   if (s->p.ready) s->p.ready(s->p.user, s->p.host, df_http_port(s->http));
   notify(s->p.notify_socket, "READY=1\nSTATUS=serving");
 }
@@ -147,7 +162,7 @@ static void on_wake(evutil_socket_t fd, short what, void *arg) {
     if ((size_t)n < sizeof bytes) break;
   }
   if (load_done) loaded(l);
-  if (l->s.sched && !l->has_loader) take_events(l);
+  if (!l->has_loader && l->s.sched) take_events(l);
   stop_if_drained(l);
 }
 
@@ -174,7 +189,7 @@ static void on_signal(evutil_socket_t signo, short what, void *arg) {
   l->drain_until = df_now_ns() + (uint64_t)(s->p.drain_timeout_s * 1e9);
   notify(s->p.notify_socket, "STOPPING=1");
   if (loading && s->p.cancel_load) s->p.cancel_load(s->p.user);
-  if (s->sched && !l->has_loader) df_sched_close(s->sched);
+  if (!l->has_loader && s->sched) df_sched_close(s->sched);
   df_http_drain(s->http);
   if (s->p.draining) s->p.draining(s->p.user, s->n_tasks);
   stop_if_drained(l);

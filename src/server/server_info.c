@@ -318,11 +318,11 @@ void df_handle_slots(df_server *s, df_exchange *x) {
 void df_handle_metrics(df_server *s, df_exchange *x) {
   df_sched_stats st;
   df_buf b;
-  const bool up = s->sched && s->phase != DF_PHASE_LOADING && s->n_ctx;
+  const bool up = s->n_ctx != 0; /* before, the loader's thread owns the rest */
   if (up) df_sched_get_stats(s->sched, &st);
   const df_metrics_view v = {.m = &s->metrics,
                              .s = up ? &st : NULL,
-                             .model = s->m.alias ? s->m.alias : "",
+                             .model = up ? s->m.alias : "",
                              .version = df_version(),
                              .isa = up ? s->info.cpu_tier : "",
                              .n_ctx = s->n_ctx,

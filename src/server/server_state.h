@@ -112,7 +112,8 @@ struct df_server {
   df_chat_template *own_template; /* NULL = the model's */
   const df_chat_template *chat;   /* NULL = there is none */
   df_sched *sched;
-  uint32_t n_ctx, width, max_seqs;
+  uint32_t n_ctx, width, max_seqs; /* 0 until all is loaded: m, info, chat and sched are the loader's before */
+  size_t max_prompt_bytes;         /* more cannot fit into the context */
   df_choice *bucket[DF_TASK_BUCKETS];
   df_task *tasks;
   uint32_t n_tasks;

@@ -97,6 +97,7 @@ df_task *df_task_create(df_server *s, df_exchange *x, const df_shape *shape, con
   t->server = s, t->x = x, t->shape = shape;
   df_gen_init(&t->gen, shape->family, &s->p.defaults);
   df_buf_init(&t->out, 0);
+  t->prompts.max_bytes = s->max_prompt_bytes;
   t->created = (int64_t)time(NULL);
   t->t_write = df_now_ns();
   (void)snprintf(t->id, sizeof t->id, "%s%.128s", id_prefix, strncmp(x->id, "req-", 4) == 0 ? x->id + 4 : x->id);
@@ -186,6 +187,9 @@ static df_job job_of(const df_task *t) {
 static df_status check_prompts(const df_task *t, df_error *err) {
   const uint32_t n_ctx = t->server->n_ctx;
   for (uint32_t i = 0; i < t->prompts.n; i++) {
+    if (t->prompts.v[i].too_long)
+      return DF_FAIL(err, DF_ERR_LIMIT, "the prompt has %zu bytes of text, more than the context of %u tokens can hold",
+                     t->prompts.v[i].len, n_ctx);
     if (t->prompts.v[i].n == 0) return DF_FAIL(err, DF_ERR_FORMAT, "the prompt is empty");
     if (t->prompts.v[i].n >= n_ctx)
       return DF_FAIL(err, DF_ERR_LIMIT,

@@ -142,6 +142,9 @@ def test_context():
     error_of("one more", S.post(GENERATE, {"input_ids": ids + [28]}), 400, words=str(n_ctx + 1))
     d = S.post(GENERATE, {"input_ids": ids[1:], "sampling_params": {"max_new_tokens": 9, "ignore_eos": True}}).json
     same("one less: one token", (len(d["output_ids"]), d["meta_info"]["finish_reason"]["type"]), (1, "length"))
+    r = S.post(COMPLETE, {**P, "prompt": "word " * 150000})
+    error_of("far beyond the context", r, 400, words=str(n_ctx))
+    same("far beyond: its type", r.json["error"]["type"], "exceed_context_size_error")
     error_of("an empty prompt", S.post(COMPLETE, {**P, "prompt": ""}), 400, "prompt", "empty")
 
 
