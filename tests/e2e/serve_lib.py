@@ -68,8 +68,8 @@ class Reply:
 class Server:
     """dflash serve on a free port; the model and its draft unless draft is False."""
 
-    def __init__(self, *args, draft=True, env=None, wait=True):
-        command = [PROGRAM, "serve", "-m", TARGET, "--port", "0"]
+    def __init__(self, *args, draft=True, env=None, wait=True, port=0):
+        command = [PROGRAM, "serve", "-m", TARGET, "--port", str(port)]
         if draft:
             command += ["-md", DRAFT]
         self.lines = []
