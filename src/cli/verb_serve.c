@@ -152,9 +152,9 @@ static df_status choose_sizes(serve *s, const df_opts *o, df_sched_params *p, df
   /* A full context, its page ends and the rows of a block that are written ahead. */
   const uint64_t least = (uint64_t)sp->n_ctx + 2 * DF_MAX_WIDTH + 64;
   if (given && tokens < least) {
-    df_status st = DF_FAIL(err, DF_ERR_ARGUMENT,
-                           "--kv-memory holds %llu tokens, less than the %llu that one context of %u needs",
-                           (unsigned long long)tokens, (unsigned long long)least, sp->n_ctx);
+    df_status st =
+        DF_FAIL(err, DF_ERR_ARGUMENT, "--kv-memory holds %llu tokens, less than the %llu that one context of %u needs",
+                (unsigned long long)tokens, (unsigned long long)least, sp->n_ctx);
     df_error_hint(err, "give %llu or more, or a smaller context with -c", (unsigned long long)(least * each));
     return st;
   }
