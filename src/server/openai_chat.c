@@ -285,6 +285,11 @@ static df_status read_tools(df_task *t, const df_json *body, const char **only, 
   *param = "tools";
   if (tools && df_json_kind_of(tools) != DF_JSON_NULL && df_json_kind_of(tools) != DF_JSON_ARRAY)
     return DF_FAIL(err, DF_ERR_FORMAT, "\"tools\" must be an array, not %s", df_json_kind_name(df_json_kind_of(tools)));
+  for (size_t i = 0; i < df_json_size(tools); i++) {
+    const df_json_kind kind = df_json_kind_of(df_json_at(tools, i));
+    if (kind != DF_JSON_OBJECT)
+      return DF_FAIL(err, DF_ERR_FORMAT, "\"tools\"[%zu] must be an object, not %s", i, df_json_kind_name(kind));
+  }
   t->tools = df_json_size(tools) > 0;
   *param = "tool_choice";
   if (df_json_kind_of(choice) == DF_JSON_NULL) return DF_OK;

@@ -32,15 +32,16 @@ typedef struct body_spec {
   "{\"anyOf\":[{\"type\":\"string\",\"minLength\":1},{\"type\":\"array\",\"minItems\":1,\"maxItems\":64,"    \
   "\"items\":{\"type\":\"string\",\"minLength\":1}},{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":" \
   "\"integer\",\"minimum\":0}}]}"
-#define MESSAGES                                                                                                 \
-  "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"role\",\"content\"],"       \
-  "\"properties\":{\"role\":{\"enum\":[\"system\",\"developer\",\"user\",\"assistant\",\"tool\"]},\"content\":{" \
-  "\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"type\","  \
-  "\"text\"],\"properties\":{\"type\":{\"const\":\"text\"},\"text\":{\"type\":\"string\"}}}}]}}}}"
+#define MESSAGES                                                                                                  \
+  "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"role\",\"content\"],"        \
+  "\"properties\":{\"role\":{\"enum\":[\"system\",\"developer\",\"user\",\"assistant\",\"tool\"]},\"content\":{"  \
+  "\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"items\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":"   \
+  "\"object\",\"required\":[\"type\",\"text\"],\"properties\":{\"type\":{\"const\":\"text\"},\"text\":{\"type\":" \
+  "\"string\"}}}]}}]}}}}"
 #define ANY_MODEL ",\"model\":{\"type\":[\"string\",\"null\"]}"
 #define FORMAT                                                                                              \
   ",\"response_format\":{\"type\":[\"object\",\"null\"],\"required\":[\"type\"],\"properties\":{\"type\":{" \
-  "\"enum\":[\"text\",\"json_object\",\"json_schema\"]},\"json_schema\":{\"type\":\"object\"}}}"            \
+  "\"enum\":[\"text\",\"json_object\",\"json_schema\"]},\"json_schema\":{\"type\":[\"object\",\"null\"]}}}" \
   ",\"grammar\":{\"type\":[\"string\",\"null\"]}"
 
 static const body_spec bodies[] = {
@@ -57,7 +58,8 @@ static const body_spec bodies[] = {
      "[\"input\"]"},
     {"/generate", 0,
      ",\"text\":{\"anyOf\":[{\"type\":\"string\",\"minLength\":1},{\"type\":\"array\",\"minItems\":1,\"items\":{"
-     "\"type\":\"string\",\"minLength\":1}}]},\"input_ids\":{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":"
+     "\"type\":\"string\",\"minLength\":1}},{\"type\":\"null\"}]},\"input_ids\":{\"type\":[\"array\",\"null\"],"
+     "\"minItems\":1,\"items\":{\"type\":"
      "\"integer\",\"minimum\":0}},\"stream\":{\"type\":[\"boolean\",\"null\"]},\"return_logprob\":{\"type\":["
      "\"boolean\",\"null\"]},\"rid\":{\"type\":[\"string\",\"null\"]}",
      "[]"},
@@ -72,7 +74,8 @@ static const body_spec bodies[] = {
     {"/apply-template", 0, ",\"messages\":" MESSAGES ",\"add_generation_prompt\":{\"type\":[\"boolean\",\"null\"]}",
      "[\"messages\"]"},
     {"/abort_request", 0, ",\"rid\":{\"type\":[\"string\",\"null\"]},\"abort_all\":{\"type\":[\"boolean\",\"null\"]}",
-     "[]"},
+     "[],\"anyOf\":[{\"required\":[\"rid\"],\"properties\":{\"rid\":{\"type\":\"string\"}}},{\"required\":["
+     "\"abort_all\"],\"properties\":{\"abort_all\":{\"const\":true}}}]"},
 };
 
 /* {"type": "object", "properties": {...}} of the fields of a family and the extra members. */
@@ -192,7 +195,9 @@ static df_status put_paths(df_json_out *w, df_error *err) {
       (void)snprintf(path, sizeof path, "%s", r->path);
     df_json_out_key(w, path);
     df_json_out_object(w);
-    if (r->methods & DF_HTTP_GET) DF_TRY(put_operation(w, r, true, err));
+    /* GET /generate is POST under another name, with a body: no description has room for that. */
+    const bool get = (r->methods & DF_HTTP_GET) && strcmp(r->path, "/generate") != 0;
+    if (get) DF_TRY(put_operation(w, r, true, err));
     if (r->methods & DF_HTTP_POST) DF_TRY(put_operation(w, r, false, err));
     df_json_out_close(w);
   }

@@ -79,8 +79,11 @@ static df_status from_format(const df_json *v, constraint *c, df_error *err) {
                    df_json_kind_name(df_json_kind_of(v)));
   const char *type = df_json_str(df_json_member(v, "type"), NULL);
   if (!type) return DF_FAIL(err, DF_ERR_FORMAT, "\"response_format\" needs a \"type\"");
-  if (strcmp(type, "text") == 0) return DF_OK;
   const df_json *inner = df_json_member(v, "json_schema"), *schema = df_json_member(inner ? inner : v, "schema");
+  if (df_json_kind_of(inner) != DF_JSON_OBJECT && df_json_kind_of(inner) != DF_JSON_NULL)
+    return DF_FAIL(err, DF_ERR_FORMAT, "\"response_format\".\"json_schema\" must be an object, not %s",
+                   df_json_kind_name(df_json_kind_of(inner)));
+  if (strcmp(type, "text") == 0) return DF_OK;
   if (strcmp(type, "json_object") == 0) {
     c->kind = schema ? SCHEMA : OBJECT; /* llama-server: a schema may stand beside json_object */
     c->schema = schema;

@@ -4,7 +4,7 @@ import asyncio
 from langchain_core.messages import HumanMessage, SystemMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from client_lib import Server, check, main, run_text, same
 
@@ -13,8 +13,9 @@ Q, Q2, N = "Count from one to ten.", "Name three animals.", 20
 
 class Animal(BaseModel):
     """A living thing."""
-    name: str
-    legs: int
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(max_length=12)
+    legs: int = Field(ge=0, le=100)
 
 
 @tool

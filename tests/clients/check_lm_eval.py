@@ -36,7 +36,7 @@ def lm_eval(name, kind, path, port, *more):
            "tokenizer_backend=None"
     r = subprocess.run([sys.executable, "-m", "lm_eval", "run", "--model", kind, "--model_args", args, "--tasks", "gsm8k_few",
                         "--include_path", WORK, "--limit", str(LIMIT), "--output_path", out, "--log_samples", *more],
-                       capture_output=True, text=True, timeout=400)
+                       capture_output=True, text=True, timeout=1200)
     if not check(f"lm-eval {name}: runs", r.returncode == 0, r.stderr[-3000:]):
         return []
     samples = []
