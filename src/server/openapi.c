@@ -62,7 +62,8 @@ static const body_spec bodies[] = {
      "\"minItems\":1,\"items\":{\"type\":"
      "\"integer\",\"minimum\":0}},\"stream\":{\"type\":[\"boolean\",\"null\"]},\"return_logprob\":{\"type\":["
      "\"boolean\",\"null\"]},\"rid\":{\"type\":[\"string\",\"null\"]}",
-     "[]"},
+     "[],\"oneOf\":[{\"required\":[\"text\"],\"properties\":{\"text\":{\"type\":[\"string\",\"array\"]}}},{"
+     "\"required\":[\"input_ids\"],\"properties\":{\"input_ids\":{\"type\":\"array\"}}}]"},
     {"/completion", DF_FOR_LLAMA, ANY_MODEL FORMAT ",\"prompt\":" TEXT_OR_IDS, "[\"prompt\"]"},
     {"/tokenize", 0,
      ",\"content\":{\"type\":\"string\"},\"add_special\":{\"type\":[\"boolean\",\"null\"]},\"parse_special\":{\"type\":"
@@ -175,7 +176,7 @@ static df_status put_operation(df_json_out *w, const df_route *r, bool get, df_e
     member_raw(w, "parameters",
                "[{\"name\":\"model\",\"in\":\"path\",\"required\":true,\"schema\":{\"type\":\"string\"}}]");
   if (r->open) member_raw(w, "security", "[]");
-  if (!get) DF_TRY(put_body(w, r->path, err));
+  if (!get || strcmp(r->path, "/generate") == 0) DF_TRY(put_body(w, r->path, err)); /* its GET has a body as well */
   put_responses(w, r, get);
   df_json_out_close(w);
   return DF_OK;
@@ -195,9 +196,7 @@ static df_status put_paths(df_json_out *w, df_error *err) {
       (void)snprintf(path, sizeof path, "%s", r->path);
     df_json_out_key(w, path);
     df_json_out_object(w);
-    /* GET /generate is POST under another name, with a body: no description has room for that. */
-    const bool get = (r->methods & DF_HTTP_GET) && strcmp(r->path, "/generate") != 0;
-    if (get) DF_TRY(put_operation(w, r, true, err));
+    if (r->methods & DF_HTTP_GET) DF_TRY(put_operation(w, r, true, err));
     if (r->methods & DF_HTTP_POST) DF_TRY(put_operation(w, r, false, err));
     df_json_out_close(w);
   }

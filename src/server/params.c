@@ -181,11 +181,12 @@ static df_status read_priority(df_gen *g, uint32_t shape, const df_json *v, df_e
 #define INTEGER_OR_NULL(lo, hi) "{\"type\":[\"integer\",\"null\"],\"minimum\":" #lo ",\"maximum\":" #hi "}"
 
 static const char stop_schema[] =
-    "{\"anyOf\":[{\"type\":\"string\",\"maxLength\":1000},{\"type\":\"array\",\"maxItems\":32,\"items\":{\"type\":"
-    "\"string\",\"maxLength\":1000}},{\"type\":\"null\"}]}";
+    "{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"maxItems\":32,\"items\":{\"type\":\"string\"}},"
+    "{\"type\":\"null\"}]}";
 static const char bias_schema[] =
-    "{\"type\":[\"object\",\"null\"],\"maxProperties\":4096,\"patternProperties\":{\"^[0-9]{1,9}$\":{\"type\":"
-    "\"number\",\"minimum\":-1000000,\"maximum\":1000000}},\"additionalProperties\":false}";
+    "{\"type\":[\"object\",\"null\"],\"maxProperties\":4096,\"patternProperties\":{\"^[0-9]{1,9}$\":{\"anyOf\":["
+    "{\"type\":\"number\",\"minimum\":-1000000,\"maximum\":1000000},{\"const\":false}]}},"
+    "\"additionalProperties\":false}";
 
 const df_field df_fields[] = {
     /* how much */

@@ -225,6 +225,7 @@ static df_status write_input(const df_json *body, df_buf *out, df_error *err) {
   if (!text && df_json_kind_of(input) != DF_JSON_ARRAY)
     return DF_FAIL(err, DF_ERR_FORMAT, "\"input\" must be a string or an array, not %s",
                    df_json_kind_name(df_json_kind_of(input)));
+  if (!text && df_json_size(input) == 0) return DF_FAIL(err, DF_ERR_FORMAT, "\"input\" is empty");
   df_json_out_begin(&w, out, err);
   df_json_out_array(&w);
   if (instructions) {

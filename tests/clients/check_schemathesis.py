@@ -15,7 +15,7 @@ def run():
         out = subprocess.run([program, "run", f"http://127.0.0.1:{s.port}/openapi.json", "--max-examples", EXAMPLES,
                               "--checks", "not_a_server_error,status_code_conformance,content_type_conformance,"
                               "response_schema_conformance,negative_data_rejection,positive_data_acceptance,"
-                              "unsupported_method", "--phases", "fuzzing,coverage", "--seed", "1", "--workers", "2",
+                              "unsupported_method", "--phases", "fuzzing,coverage", "--seed", "1", "--workers", "1",
                               "--exclude-path", "/v1/embeddings", "--no-color"],
                              capture_output=True, text=True, timeout=1500)
         text = out.stdout + out.stderr
