@@ -46,10 +46,12 @@ typedef struct body_spec {
 
 static const body_spec bodies[] = {
     {"/v1/chat/completions", DF_FOR_CHAT,
-     ANY_MODEL FORMAT ",\"messages\":" MESSAGES
-                      ",\"tools\":{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"object\"}}"
-                      ",\"tool_choice\":{}"
-                      ",\"chat_template_kwargs\":{\"type\":[\"object\",\"null\"]}",
+     ANY_MODEL FORMAT
+     ",\"messages\":" MESSAGES ",\"tools\":{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"object\"}}"
+     ",\"tool_choice\":{\"anyOf\":[{\"enum\":[\"none\",\"auto\",null]},{\"type\":\"object\",\"required\":["
+     "\"function\"],\"properties\":{\"function\":{\"type\":\"object\",\"required\":[\"name\"],"
+     "\"properties\":{\"name\":{\"type\":\"string\"}}}}},{\"const\":\"required\"}]}"
+     ",\"chat_template_kwargs\":{\"type\":[\"object\",\"null\"]}",
      "[\"messages\"]"},
     {"/v1/completions", DF_FOR_COMPLETION, ANY_MODEL FORMAT ",\"prompt\":" TEXT_OR_IDS, "[\"prompt\"]"},
     {"/v1/responses", DF_FOR_RESPONSES,
@@ -104,8 +106,9 @@ static df_status put_body(df_json_out *w, const char *path, df_error *err) {
     df_buf_init(&params, 0);
     df_status st = DF_OK;
     if (strcmp(path, "/generate") == 0) { /* its fields lie one level lower */
-      st = df_buf_printf(&params, err, "%s,\"sampling_params\":", s->extra);
+      st = df_buf_printf(&params, err, "%s,\"sampling_params\":{\"anyOf\":[{\"type\":\"null\"},", s->extra);
       if (st == DF_OK) st = schema_of(&params, DF_FOR_SGLANG, "", "[]", err);
+      if (st == DF_OK) st = df_buf_puts(&params, "]}", err);
     }
     if (st == DF_OK) st = schema_of(&b, s->family, params.len ? params.data : s->extra, s->required, err);
     if (st == DF_OK) {

@@ -198,7 +198,7 @@ const df_field df_fields[] = {
      "most new tokens"},
     {"max_new_tokens", DF_FOR_SGLANG, DF_FIELD_OWN, 0, 0, 0, read_max_tokens, INTEGER_OR_NULL(0, 16777216),
      "most new tokens"},
-    {"n_predict", DF_FOR_LLAMA, DF_FIELD_OWN, 0, 0, 0, read_max_tokens, INTEGER_OR_NULL(-1, 16777216),
+    {"n_predict", DF_FOR_LLAMA, DF_FIELD_OWN, 0, 0, 0, read_max_tokens, INTEGER_OR_NULL(-2, 16777216),
      "most new tokens, -1 = to the end of the context"},
     {"min_tokens", DF_FOR_ALL & ~DF_FOR_SGLANG, DF_FIELD_U32, AT(p.min_tokens), 0, 1 << 24, NULL, NULL,
      "no end token before this many"},
