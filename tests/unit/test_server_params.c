@@ -298,6 +298,8 @@ static void test_metrics__while_loading(void **state) {
 static void test_gen__without_memory(void **state) {
   (void)state;
   static const char json[] = "{\"logit_bias\":{\"5\":1,\"6\":2},\"stop\":[\"a\"],\"temperature\":1}";
+  df_json_free(root);
+  root = NULL;
   assert_int_equal(df_json_parse(json, sizeof json - 1, &root, NULL), DF_OK);
   for (uint64_t n = 1; n < 10; n++) {
     df_gen g;
