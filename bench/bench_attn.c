@@ -3,10 +3,11 @@
  *
  *   bench_attn [depth [reps]]            default: 4096 positions, 15 repetitions
  *
- * One pass = the attention of all layers of a model's shape, each layer with keys and values of its own (half
- * precision), as in a model. For every leaf, 1 and 2 threads and 1 to 16 rows: milliseconds, GB/s over the bytes of K
- * and V that exist, and that as a share of a loop which only reads the same memory with the same threads. A verify that
- * read K and V once for each row would show n times the time of one row. Read loop and passes take turns; medians.
+ * One pass = the attention of many layers of a model's shape, each with keys and values of its own (half precision):
+ * as many layers as make half a gigabyte, so that no cache keeps them from one pass to the next. For every leaf, 1 and
+ * 2 threads and 1 to 16 rows: milliseconds, GB/s over the bytes of K and V that exist, and that as a share of a loop
+ * which only reads the same memory with the same threads. A verify that read K and V once for each row would show n
+ * times the time of one row. Read loop and passes take turns; medians.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,15 +23,17 @@
 
 enum { MAX_ROWS = 16, MAX_REPS = 101, PAGE = 16, N_ROWS = 6, N_LEAVES = 2, READ_CHUNKS = 64 };
 
+static const double k_bytes = 512e6; /* of K and V together */
+
 static const uint32_t k_rows[N_ROWS] = {1, 2, 4, 8, 12, 16};
 
 typedef struct shape {
   const char *name;
-  uint32_t layers, n_kv, group, head_dim;
+  uint32_t n_kv, group, head_dim;
 } shape;
 
-static const shape k_shapes[] = {{"S: 30 layers, 9 heads on 3, width 64", 30, 3, 3, 64},
-                                 {"Q: 28 layers, 12 heads on 2, width 128", 28, 2, 6, 128}};
+static const shape k_shapes[] = {{"shape of S: 9 heads on 3, width 64", 3, 3, 64},
+                                 {"shape of Q: 12 heads on 2, width 128", 2, 6, 128}};
 
 typedef struct rig {
   const shape *s;
@@ -41,7 +44,7 @@ typedef struct rig {
   df_kv_seq seq;
   df_batch batch;
   float *q, *out;
-  uint32_t depth, width;
+  uint32_t depth, width, layers;
   uint64_t sum[READ_CHUNKS];
 } rig;
 
@@ -54,10 +57,11 @@ static void must(df_status s, const df_error *err) {
 static void rig_init(rig *r, const shape *s, uint32_t depth, uint32_t threads) {
   df_error err = {0};
   *r = (rig){.s = s, .depth = depth, .width = s->n_kv * s->group * s->head_dim};
+  r->layers = (uint32_t)(k_bytes / ((double)depth * s->n_kv * s->head_dim * 4));
   must(df_pool_create(threads, &r->pool, &err), &err);
   must(df_cpu_create(r->pool, df_kernels_get(df_cpu_best_tier()), &r->cpu, &err), &err);
   must(df_pages_init(&r->pages, PAGE, depth + MAX_ROWS, &err), &err);
-  must(df_kv_store_init(&r->store, DF_KV_F16, s->layers, s->n_kv, s->head_dim, &r->pages, &err), &err);
+  must(df_kv_store_init(&r->store, DF_KV_F16, r->layers, s->n_kv, s->head_dim, &r->pages, &err), &err);
   must(df_kv_seq_init(&r->seq, PAGE, depth + MAX_ROWS, &err), &err);
   must(df_kv_seq_reserve(&r->seq, &r->pages, depth + MAX_ROWS, &err), &err);
   must(df_batch_init(&r->batch, MAX_ROWS, 1, (depth + MAX_ROWS + 63) / 64 * 4, &err), &err);
@@ -96,7 +100,7 @@ static df_program *emit(rig *r, df_attn *leaf, uint32_t n) {
   must(df_program_create(n, 1, df_pool_threads(r->pool), &p, &err), &err);
   const df_attn_pass pass = {p, &r->batch, mode, DF_MASK_NONE, NULL, 0};
   must(leaf->ops->plan(leaf, &r->batch, mode, DF_PHASE_EAGER, &err), &err);
-  for (uint32_t l = 0; l < r->s->layers; l++) {
+  for (uint32_t l = 0; l < r->layers; l++) {
     const df_attn_layer layer = {.q = r->q,
                                  .q_ld = r->width,
                                  .out = {.f = r->out, .k = r->width},
@@ -154,7 +158,7 @@ static void bench_leaf(rig *r, df_attn *leaf, uint32_t reps) {
   for (uint32_t i = 0; i < N_ROWS; i++) {
     const double t = median(ms[i], reps), gbps = kv_bytes(r) / t / 1e6;
     if (i == 0) one = t;
-    const double queries = (double)k_rows[i] * r->s->n_kv * r->s->group * r->s->layers * ((r->depth + 63) / 64);
+    const double queries = (double)k_rows[i] * r->s->n_kv * r->s->group * r->layers * ((r->depth + 63) / 64);
     printf("  rows %2u %9.3f ms %7.1f GB/s %5.0f %% of the loop  %5.2fx one row  %5.3f us per query and chunk\n",
            k_rows[i], t, gbps, 100 * gbps / loop, t / one, t * 1e3 * df_pool_threads(r->pool) / queries);
   }
@@ -173,7 +177,8 @@ int main(int argc, char **argv) {
     for (uint32_t threads = 1; threads <= 2; threads++) {
       rig r;
       rig_init(&r, &k_shapes[s], depth, threads);
-      if (threads == 1) printf("%s, depth %u, %.1f MB of K and V\n", k_shapes[s].name, depth, kv_bytes(&r) / 1e6);
+      if (threads == 1)
+        printf("%s, depth %u, %u layers, %.1f MB of K and V\n", k_shapes[s].name, depth, r.layers, kv_bytes(&r) / 1e6);
       const df_attn_shape as = {r.s->n_kv * r.s->group, r.s->n_kv, r.s->head_dim, depth + MAX_ROWS, threads};
       for (uint32_t i = 0; i < N_LEAVES; i++) {
         df_error err = {0};
