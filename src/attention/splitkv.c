@@ -61,7 +61,7 @@ static df_status splitkv_emit(df_attn *a, const df_attn_pass *pass, const df_att
   op.parts = l->parts;
   op.max_chunks = max_chunks(l);
   const uint32_t tiles = df_program_max_seqs(pass->program) * op.n_kv * op.n_tiles;
-  op.n_split = (4 * l->shape.n_workers + tiles - 1) / tiles;
+  op.n_split = (2 * l->shape.n_workers + tiles - 1) / tiles;
   while (tiles * op.n_split % l->shape.n_workers) op.n_split++; /* no worker has one share more than another */
   DF_TRY(df_emit_attn(pass->program, DF_OP_ATTN_SPLIT, &op, err));
   op.n_split = DF_MIN(op.tile_rows, (2 * l->shape.n_workers + tiles - 1) / tiles); /* of a tile's rows */

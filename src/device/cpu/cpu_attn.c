@@ -102,9 +102,21 @@ static void gather_blocks(const df_op_attn *a, const attn_tile *t, uint32_t chun
   }
 }
 
-/* Attends all queries of the tile to one chunk; part i goes to parts + i * stride. ahead: another chunk follows, whose
- * blocks are asked for meanwhile: pages lie anywhere, so the hardware cannot foresee them. */
-static void run_kv_chunk(const df_cpu_ctx *ctx, const df_op_attn *a, const attn_tile *t, uint32_t chunk, bool ahead,
+/* The chunk of keys and values behind chunk c of tile `index`: the tile's next, or the first of the next tile, which
+ * this worker most likely takes. False when there is none. */
+static bool next_chunk(const df_op_attn *a, const attn_tile *t, uint32_t index, uint32_t c, attn_tile *next,
+                       uint32_t *chunk) {
+  *next = *t;
+  *chunk = c + 1;
+  if (c + 1 < t->c1) return true;
+  if (index + 1 >= a->batch->n_seqs * a->n_kv * a->n_tiles || !tile_init(a, index + 1, next)) return false;
+  *chunk = next->c0;
+  return true;
+}
+
+/* Attends all queries of tile `index` to one chunk; part i goes to parts + i * stride. The blocks of the chunk that
+ * comes next are asked for meanwhile: pages lie anywhere, so the hardware cannot foresee them. */
+static void run_kv_chunk(const df_cpu_ctx *ctx, const df_op_attn *a, const attn_tile *t, uint32_t index, uint32_t chunk,
                          float *parts, size_t stride, uint32_t worker) {
   const void *k_pages[4], *v_pages[4], *k_next[4], *v_next[4];
   if (a->kv.token_major)
@@ -131,8 +143,10 @@ static void run_kv_chunk(const df_cpu_ctx *ctx, const df_op_attn *a, const attn_
                      .scale = a->scale,
                      .n_q = n,
                      .e = a->head_dim};
-  if (ahead && !a->kv.token_major) {
-    locate_blocks(a, t, chunk + 1, k_next, v_next);
+  attn_tile next;
+  uint32_t at;
+  if (!a->kv.token_major && next_chunk(a, t, index, chunk, &next, &at)) {
+    locate_blocks(a, &next, at, k_next, v_next);
     c.k_ahead = k_next;
     c.v_ahead = v_next;
   }
@@ -166,9 +180,9 @@ void df_run_attn_tile(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, u
   const size_t stride = DF_ATTN_PART + a->head_dim;
   float *into = ctx->scratch[worker].parts;
   float *next = into + DF_ATTN_MAX_QUERIES * stride;
-  run_kv_chunk(ctx, a, &t, t.c0, t.c0 + 1 < t.c1, into, stride, worker);
+  run_kv_chunk(ctx, a, &t, chunk, t.c0, into, stride, worker);
   for (uint32_t c = t.c0 + 1; c < t.c1; c++) {
-    run_kv_chunk(ctx, a, &t, c, c + 1 < t.c1, next, stride, worker);
+    run_kv_chunk(ctx, a, &t, chunk, c, next, stride, worker);
     ctx->k->attn_merge(into, next, stride, t.n_q, a->head_dim);
   }
   finish_tile(ctx, a, &t, into, stride);
@@ -189,7 +203,7 @@ void df_run_attn_split(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, 
   const uint32_t share = chunk % a->n_split, n = t.c1 - t.c0;
   const uint32_t first = t.c0 + n * share / a->n_split, last = t.c0 + n * (share + 1) / a->n_split;
   for (uint32_t c = first; c < last; c++)
-    run_kv_chunk(ctx, a, &t, c, c + 1 < last, split_parts(a, &t, c, stride), stride, worker);
+    run_kv_chunk(ctx, a, &t, chunk / a->n_split, c, split_parts(a, &t, c, stride), stride, worker);
 }
 
 void df_run_attn_merge(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
