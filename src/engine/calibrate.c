@@ -68,7 +68,7 @@ static void fill_deep(timing *w) {
 }
 
 df_status df_engine_calibrate(df_engine *e, df_error *err) {
-  static const uint32_t k_widths[N_WIDTHS] = {1, 4, 8, 16};
+  static const uint32_t k_widths[N_WIDTHS] = {1, 3, 8, 16};
   timing w[N_WIDTHS] = {{0}};
   const uint32_t room = e->n_ctx - DF_MIN(e->n_ctx, (uint32_t)DF_MAX_WIDTH), depth = DF_MIN((uint32_t)DEPTH, room);
   df_kv_seq seq;

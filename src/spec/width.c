@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { PROBE_WIDTH = 4, MIN_PROBE_GAP = 24, PLAIN_GAP = 32, PLAIN_GAP_MAX = 256, PLAIN_RUN = 4 };
+enum { PROBE_WIDTH = 3, MIN_PROBE_GAP = 24, PLAIN_GAP = 32, PLAIN_GAP_MAX = 256, PLAIN_RUN = 4 };
 
 static const double k_prior_weight = 4.0; /* imagined observations per slot */
 static const float k_prior_accept = 0.6f; /* of a draft that was trained for its target */
