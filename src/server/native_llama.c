@@ -159,31 +159,16 @@ static const df_shape llama_shape = {.name = "llama",
                                      .end = llama_end,
                                      .whole = llama_whole};
 
-void df_handle_llama_completion(df_server *s, df_exchange *x) {
-  df_json *body = df_body_parse(x);
-  if (!body) return;
-  df_error err;
-  const char *param = NULL;
-  df_task *t = df_body_model_ok(s, x, body) ? df_task_create(s, x, &llama_shape, "cmpl-") : NULL;
-  if (!t) {
-    df_json_free(body);
-    return;
-  }
-  t->body = body;
+static df_status read_completion(df_task *t, const df_json *body, const char **param, df_error *err) {
   const df_json *prompt = df_json_member(body, "prompt");
-  df_status st = df_gen_read(&t->gen, DF_FOR_LLAMA, body, &err);
-  if (st == DF_OK) st = df_gen_check(&t->gen, DF_FOR_LLAMA, &err);
-  if (st != DF_OK) param = t->gen.param;
-  if (st == DF_OK) {
-    param = "prompt";
-    st = df_json_kind_of(prompt) == DF_JSON_NULL ? DF_FAIL(&err, DF_ERR_FORMAT, "\"prompt\" is missing")
-                                                 : df_prompt_add_json(&t->prompts, s->m.model, prompt, "prompt", &err);
-  }
-  if (st == DF_OK) st = df_body_grammar(t, body, &param, &err);
-  if (st == DF_OK)
-    df_task_start(t);
-  else
-    df_task_fail_error(t, &err, param);
+  *param = "prompt";
+  if (df_json_kind_of(prompt) == DF_JSON_NULL) return DF_FAIL(err, DF_ERR_FORMAT, "\"prompt\" is missing");
+  DF_TRY(df_prompt_add_json(&t->prompts, t->server->m.model, prompt, "prompt", err));
+  return df_body_grammar(t, body, param, err);
+}
+
+void df_handle_llama_completion(df_server *s, df_exchange *x) {
+  df_body_generate(s, x, &llama_shape, "cmpl-", read_completion);
 }
 
 /* ---- /tokenize: "content" as llama-server has it, "prompt" as vLLM and SGLang have it ---- */

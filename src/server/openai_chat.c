@@ -373,23 +373,4 @@ static df_status read_chat(df_task *t, const df_json *body, const char **param, 
   return DF_OK;
 }
 
-void df_handle_chat(df_server *s, df_exchange *x) {
-  df_json *body = df_body_parse(x);
-  if (!body) return;
-  df_error err;
-  const char *param = NULL;
-  df_task *t = df_body_model_ok(s, x, body) ? df_task_create(s, x, &chat_shape, "chatcmpl-") : NULL;
-  if (!t) {
-    df_json_free(body);
-    return;
-  }
-  t->body = body;
-  df_status st = df_gen_read(&t->gen, DF_FOR_CHAT, body, &err);
-  if (st == DF_OK) st = df_gen_check(&t->gen, DF_FOR_CHAT, &err);
-  if (st != DF_OK) param = t->gen.param;
-  if (st == DF_OK) st = read_chat(t, body, &param, &err);
-  if (st == DF_OK)
-    df_task_start(t);
-  else
-    df_task_fail_error(t, &err, param);
-}
+void df_handle_chat(df_server *s, df_exchange *x) { df_body_generate(s, x, &chat_shape, "chatcmpl-", read_chat); }

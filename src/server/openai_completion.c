@@ -261,22 +261,5 @@ static df_status read_prompt(df_task *t, const df_json *body, const char **param
 }
 
 void df_handle_completion(df_server *s, df_exchange *x) {
-  df_json *body = df_body_parse(x);
-  if (!body) return;
-  df_error err;
-  const char *param = NULL;
-  df_task *t = df_body_model_ok(s, x, body) ? df_task_create(s, x, &completion_shape, "cmpl-") : NULL;
-  if (!t) {
-    df_json_free(body);
-    return;
-  }
-  t->body = body;
-  df_status st = df_gen_read(&t->gen, DF_FOR_COMPLETION, body, &err);
-  if (st == DF_OK) st = df_gen_check(&t->gen, DF_FOR_COMPLETION, &err);
-  if (st != DF_OK) param = t->gen.param;
-  if (st == DF_OK) st = read_prompt(t, body, &param, &err);
-  if (st == DF_OK)
-    df_task_start(t);
-  else
-    df_task_fail_error(t, &err, param);
+  df_body_generate(s, x, &completion_shape, "cmpl-", read_prompt);
 }

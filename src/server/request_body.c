@@ -160,3 +160,24 @@ df_status df_body_grammar(df_task *t, const df_json *body, const char **param, d
   *param = NULL;
   return DF_OK;
 }
+
+void df_body_generate(df_server *s, df_exchange *x, const df_shape *shape, const char *id_prefix, df_body_reader read) {
+  df_json *body = df_body_parse(x);
+  if (!body) return;
+  df_error err;
+  const char *param = NULL;
+  df_task *t = df_body_model_ok(s, x, body) ? df_task_create(s, x, shape, id_prefix) : NULL;
+  if (!t) {
+    df_json_free(body);
+    return;
+  }
+  t->body = body;
+  df_status st = df_gen_read(&t->gen, shape->family, body, &err);
+  if (st == DF_OK) st = df_gen_check(&t->gen, shape->family, &err);
+  if (st != DF_OK) param = t->gen.param;
+  if (st == DF_OK) st = read(t, body, &param, &err);
+  if (st == DF_OK)
+    df_task_start(t);
+  else
+    df_task_fail_error(t, &err, param);
+}

@@ -299,28 +299,13 @@ static df_status refuse_unknown(const df_json *body, const char **param, df_erro
   return DF_OK;
 }
 
+static df_status read_responses(df_task *t, const df_json *body, const char **param, df_error *err) {
+  DF_TRY(refuse_unknown(body, param, err));
+  *param = "input";
+  DF_TRY(read_input(t, body, err));
+  return df_body_grammar(t, body, param, err);
+}
+
 void df_handle_responses(df_server *s, df_exchange *x) {
-  df_json *body = df_body_parse(x);
-  if (!body) return;
-  df_error err;
-  const char *param = NULL;
-  df_task *t = df_body_model_ok(s, x, body) ? df_task_create(s, x, &responses_shape, "resp_") : NULL;
-  if (!t) {
-    df_json_free(body);
-    return;
-  }
-  t->body = body;
-  df_status st = df_gen_read(&t->gen, DF_FOR_RESPONSES, body, &err);
-  if (st == DF_OK) st = df_gen_check(&t->gen, DF_FOR_RESPONSES, &err);
-  if (st != DF_OK) param = t->gen.param;
-  if (st == DF_OK) st = refuse_unknown(body, &param, &err);
-  if (st == DF_OK) {
-    param = "input";
-    st = read_input(t, body, &err);
-  }
-  if (st == DF_OK) st = df_body_grammar(t, body, &param, &err);
-  if (st == DF_OK)
-    df_task_start(t);
-  else
-    df_task_fail_error(t, &err, param);
+  df_body_generate(s, x, &responses_shape, "resp_", read_responses);
 }

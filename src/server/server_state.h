@@ -187,5 +187,10 @@ void df_body_refuse(df_exchange *x, const df_error *err, const char *param);
 bool df_body_model_ok(df_server *s, df_exchange *x, const df_json *body);
 /* response_format, grammar, json_schema, ebnf, regex of a body as a grammar of the task. Sets *param on failure. */
 df_status df_body_grammar(df_task *t, const df_json *body, const char **param, df_error *err) DF_CHECK;
+/* What one endpoint alone reads of a body, its constraint included, into the task. Sets *param on failure. */
+typedef df_status (*df_body_reader)(df_task *t, const df_json *body, const char **param, df_error *err);
+/* An endpoint that generates: body, model, task, the fields of the shape's family, what `read` reads; then the task
+ * starts. All errors are sent. */
+void df_body_generate(df_server *s, df_exchange *x, const df_shape *shape, const char *id_prefix, df_body_reader read);
 
 #endif

@@ -12,6 +12,25 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "dflash/dflash.h"
+#include "support/tiny_target.h"
+
+int rig_models_open(void **state) {
+  rig_models *f = df_calloc(1, sizeof *f);
+  if (!f) return -1;
+  f->spec = tiny_spec_default();
+  f->m = tiny_open(&f->spec, 1);
+  f->d = tiny_open_draft(&f->spec, f->m);
+  *state = f;
+  return 0;
+}
+
+int rig_models_close(void **state) {
+  rig_models *f = *state;
+  df_draft_close(f->d);
+  df_model_close(f->m);
+  df_free(f);
+  return 0;
+}
 
 static void on_wake(void *user) {
   sched_rig *r = user;

@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #include "engine/scheduler.h"
+#include "support/tiny_model.h"
 
 enum { RIG_IDS = 512, RIG_TEXT = 4096 };
 
@@ -39,6 +40,16 @@ typedef struct sched_rig {
   uint32_t n, cap, n_done;
   uint64_t ids_seen; /* in TOKENS events */
 } sched_rig;
+
+/* The tiny model and its draft, as a fixture of a group of tests; one thread. */
+typedef struct rig_models {
+  tiny_spec spec;
+  df_model *m;
+  df_draft *d;
+} rig_models;
+
+int rig_models_open(void **state);
+int rig_models_close(void **state);
 
 void rig_init(sched_rig *r, df_model *m, df_draft *d, const df_sched_params *p);
 /* Frees the scheduler after everything was waited for. */

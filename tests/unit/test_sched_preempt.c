@@ -18,30 +18,6 @@
 
 enum { CTX = 256 };
 
-typedef struct fixture {
-  tiny_spec spec;
-  df_model *m;
-  df_draft *d;
-} fixture;
-
-static int setup(void **state) {
-  fixture *f = df_calloc(1, sizeof *f);
-  if (!f) return -1;
-  f->spec = tiny_spec_default();
-  f->m = tiny_open(&f->spec, 1);
-  f->d = tiny_open_draft(&f->spec, f->m);
-  *state = f;
-  return 0;
-}
-
-static int teardown(void **state) {
-  fixture *f = *state;
-  df_draft_close(f->d);
-  df_model_close(f->m);
-  df_free(f);
-  return 0;
-}
-
 static df_sched_params params(uint32_t max_seqs, uint32_t max_waiting) {
   df_sched_params p = {.engine = {.session = df_session_params_default(), .max_seqs = max_seqs},
                        .max_waiting = max_waiting};
@@ -110,7 +86,7 @@ static uint32_t generate(df_engine *e, const int32_t *ids, uint32_t n, int32_t w
 
 /* Behind every step, the first and the last of the prompt among them. */
 static void test_park__at_every_step(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   int32_t ids[40];
   df_engine e;
   df_error err = {0};
@@ -143,7 +119,7 @@ static void test_park__at_every_step(void **state) {
 
 /* The one with the higher priority keeps its pages, though it is the younger one. */
 static void test_preempt__lowest_priority_goes_first(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   int32_t ids[CTX], high_ids[CTX];
   sched_rig r;
   df_sched_params p = params(2, 8);
@@ -174,7 +150,7 @@ static void test_preempt__lowest_priority_goes_first(void **state) {
 }
 
 /* A prompt of one letter whose answer, continued, is drafted well. */
-static void find_repetition(fixture *f, int32_t *ids) {
+static void find_repetition(rig_models *f, int32_t *ids) {
   sched_rig r;
   df_sched_params p = params(1, 8);
   rig_init(&r, f->m, f->d, &p);
@@ -197,7 +173,7 @@ static void find_repetition(fixture *f, int32_t *ids) {
 /* Of one priority the younger one is parked. What it leaves in the cache has the draft's K and V too, though it never
  * drafted itself. */
 static void test_preempt__the_younger_one_leaves_sound_pages(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   int32_t ids[CTX], young_ids[CTX];
   sched_rig r;
   df_sched_params p = params(2, 8);
@@ -241,7 +217,7 @@ static void test_preempt__the_younger_one_leaves_sound_pages(void **state) {
 }
 
 /* One that never drafts is cancelled behind `turns` tokens; what it left serves one that drafts. */
-static void cancel_and_go_on(fixture *f, int32_t *ids, uint32_t turns) {
+static void cancel_and_go_on(rig_models *f, int32_t *ids, uint32_t turns) {
   int32_t first[8];
   sched_rig r;
   const df_sched_params p = params(2, 8);
@@ -273,7 +249,7 @@ static void cancel_and_go_on(fixture *f, int32_t *ids, uint32_t turns) {
 
 /* Nor does one that was cancelled, at whatever place of a page, leave pages that the draft has not seen. */
 static void test_cancel__leaves_sound_pages(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   int32_t ids[CTX];
   find_repetition(f, ids);
   for (uint32_t turns = 20; turns < 60; turns++) cancel_and_go_on(f, ids, turns);
@@ -286,5 +262,5 @@ int main(void) {
       cmocka_unit_test(test_preempt__the_younger_one_leaves_sound_pages),
       cmocka_unit_test(test_cancel__leaves_sound_pages),
   };
-  return cmocka_run_group_tests_name("sched_preempt", tests, setup, teardown);
+  return cmocka_run_group_tests_name("sched_preempt", tests, rig_models_open, rig_models_close);
 }

@@ -19,30 +19,6 @@
 
 enum { CTX = 256, N_LENGTHS = 11 };
 
-typedef struct fixture {
-  tiny_spec spec;
-  df_model *m;
-  df_draft *d;
-} fixture;
-
-static int setup(void **state) {
-  fixture *f = df_calloc(1, sizeof *f);
-  if (!f) return -1;
-  f->spec = tiny_spec_default();
-  f->m = tiny_open(&f->spec, 1);
-  f->d = tiny_open_draft(&f->spec, f->m);
-  *state = f;
-  return 0;
-}
-
-static int teardown(void **state) {
-  fixture *f = *state;
-  df_draft_close(f->d);
-  df_model_close(f->m);
-  df_free(f);
-  return 0;
-}
-
 static df_sched_params params(uint32_t max_seqs, uint32_t max_waiting) {
   df_sched_params p = {.engine = {.session = df_session_params_default(), .max_seqs = max_seqs},
                        .max_waiting = max_waiting};
@@ -72,7 +48,7 @@ static df_job letters_job(df_model *m, int32_t *ids, rig_answer *all) {
 
 /* A stop id at every place of the text, in the middle of blocks too: kept, no text of its own, nothing behind it. */
 static void test_stop_ids__cut_anywhere(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   int32_t ids[40];
   sched_rig r;
   const df_sched_params p = params(4, 64);
@@ -104,7 +80,7 @@ static void test_stop_ids__cut_anywhere(void **state) {
 }
 
 static void test_stop_strings__say_which(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   int32_t ids[20];
   sched_rig r;
   const df_sched_params p = params(2, 8);
@@ -161,7 +137,7 @@ static void check_logprobs(df_model *m, const df_job *j, const rig_answer *a, bo
 }
 
 /* Prompts around every chunk size, with company, at every width: the same bits as plain, and near an oracle. */
-static void check_all_logprobs(fixture *f, uint32_t kv_tokens) {
+static void check_all_logprobs(rig_models *f, uint32_t kv_tokens) {
   int32_t ids[N_LENGTHS][CTX];
   sched_rig r;
   /* The last one reaches the end of the context inside its last blocks. */
@@ -225,7 +201,7 @@ static void assert_order(sched_rig *r, const uint32_t *index, uint32_t n) {
 }
 
 static void test_submit__priority_then_turns_then_arrival(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   int32_t ids[16];
   sched_rig r;
   const df_sched_params p = params(1, 64);
@@ -252,7 +228,7 @@ static void test_submit__priority_then_turns_then_arrival(void **state) {
 
 /* Sixteen requests with one long beginning compute it once. */
 static void test_submit__common_prefix_is_computed_once(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   int32_t ids[CTX], first[16];
   sched_rig r;
   df_sched_params p = params(16, 64);
@@ -287,7 +263,7 @@ static void test_submit__common_prefix_is_computed_once(void **state) {
 
 /* While others decode, a long prompt comes in by small shares. */
 static void test_prefill__leaves_others_their_steps(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   int32_t ids[CTX], long_ids[CTX];
   sched_rig r;
   df_sched_params p = params(2, 8);
@@ -312,7 +288,7 @@ static void test_prefill__leaves_others_their_steps(void **state) {
 
 /* A short prompt does not wait for a long one that came before it, and the long one comes in all the same. */
 static void test_prefill__short_prompts_overtake(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   int32_t ids[8], long_ids[CTX], short_ids[8];
   sched_rig r;
   df_sched_params p = params(3, 64);
@@ -351,7 +327,7 @@ static void assert_cancelled(const rig_answer *a, bool timed_out) {
 
 /* Cancelled while it waits, while its prompt comes in, while it decodes; all within two turns. */
 static void test_cancel__in_every_state(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   int32_t ids[CTX], other[CTX];
   df_sched_stats st;
   for (int how = 0; how < 6; how++) { /* 0-2 cancelled, 3-5 by deadline */
@@ -397,7 +373,7 @@ static void test_cancel__in_every_state(void **state) {
 
 /* What was held back for a stop string leaves when the request is cancelled. */
 static void test_cancel__held_text_leaves(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   int32_t ids[20];
   sched_rig r;
   const df_sched_params p = params(1, 8);
@@ -426,7 +402,7 @@ static void test_cancel__held_text_leaves(void **state) {
 }
 
 static void test_free__drains_then_cancels(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   int32_t ids[16];
   sched_rig r;
   const df_sched_params p = params(1, 8);
@@ -454,7 +430,7 @@ static void test_free__drains_then_cancels(void **state) {
 
 /* Of ten that wait, nine are gone before their turn: nothing is computed for them. */
 static void test_cancel__waiting_requests_cost_nothing(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   int32_t ids[20], first[8];
   sched_rig r;
   const df_sched_params p = params(1, 16);
@@ -477,7 +453,7 @@ static void test_cancel__waiting_requests_cost_nothing(void **state) {
 /* A conversation that grows: each turn finds all of the turns before it, to the last whole page, and the text is as if
  * it had found nothing. */
 static void test_submit__growing_conversation(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   enum { TURNS = 16, BIG = 800 };
   int32_t ids[BIG];
   sched_rig r;
@@ -525,7 +501,7 @@ static void refused(sched_rig *r, const df_job *j, df_status want, const char *w
 }
 
 static void test_submit__refusals(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   int32_t ids[CTX + 8], first[16];
   sched_rig r;
   df_sched_params p = params(1, 2);
@@ -589,5 +565,5 @@ int main(void) {
       cmocka_unit_test(test_submit__growing_conversation),
       cmocka_unit_test(test_submit__refusals),
   };
-  return cmocka_run_group_tests_name("sched_requests", tests, setup, teardown);
+  return cmocka_run_group_tests_name("sched_requests", tests, rig_models_open, rig_models_close);
 }

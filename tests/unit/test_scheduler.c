@@ -20,30 +20,6 @@
 
 enum { CTX = 256, N_JOBS = 20 };
 
-typedef struct fixture {
-  tiny_spec spec;
-  df_model *m;
-  df_draft *d;
-} fixture;
-
-static int setup(void **state) {
-  fixture *f = df_calloc(1, sizeof *f);
-  if (!f) return -1;
-  f->spec = tiny_spec_default();
-  f->m = tiny_open(&f->spec, 1);
-  f->d = tiny_open_draft(&f->spec, f->m);
-  *state = f;
-  return 0;
-}
-
-static int teardown(void **state) {
-  fixture *f = *state;
-  df_draft_close(f->d);
-  df_model_close(f->m);
-  df_free(f);
-  return 0;
-}
-
 static df_sched_params params(uint32_t max_seqs, uint32_t kv_tokens) {
   df_sched_params p = {.engine = {.session = df_session_params_default(), .max_seqs = max_seqs}, .max_waiting = 64};
   p.engine.session.n_ctx = CTX;
@@ -75,7 +51,7 @@ static df_job job_of(uint32_t i, int32_t *ids) {
   return j;
 }
 
-static void run_all(fixture *f, df_draft *d, const df_sched_params *p, uint32_t n_jobs, const char *what,
+static void run_all(rig_models *f, df_draft *d, const df_sched_params *p, uint32_t n_jobs, const char *what,
                     df_sched_stats *st) {
   int32_t ids[CTX];
   sched_rig r;
@@ -111,7 +87,7 @@ static void run_all(fixture *f, df_draft *d, const df_sched_params *p, uint32_t 
 }
 
 static void test_submit__text_does_not_depend_on_the_company(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   df_sched_stats st;
   df_sched_params p = params(16, 0);
   run_all(f, f->d, &p, N_JOBS, "16 at once", &st);
@@ -131,7 +107,7 @@ static void test_submit__text_does_not_depend_on_the_company(void **state) {
 
 /* Pools so small that requests push each other out again and again. */
 static void test_submit__text_survives_preemption(void **state) {
-  fixture *f = *state;
+  rig_models *f = *state;
   df_sched_stats st;
   uint64_t preempted = 0;
   const uint32_t pages[] = {16, 1, 64};
@@ -153,5 +129,5 @@ int main(void) {
       cmocka_unit_test(test_submit__text_does_not_depend_on_the_company),
       cmocka_unit_test(test_submit__text_survives_preemption),
   };
-  return cmocka_run_group_tests_name("scheduler", tests, setup, teardown);
+  return cmocka_run_group_tests_name("scheduler", tests, rig_models_open, rig_models_close);
 }
