@@ -99,35 +99,25 @@ void df_stats_add(df_stats *a, const df_stats *b) {
   a->step_allocations += b->step_allocations;
 }
 
-static void member_u(df_json_out *w, const char *key, uint64_t v) {
-  df_json_out_key(w, key);
-  df_json_out_u64(w, v);
-}
-
-static void member_f(df_json_out *w, const char *key, double v) {
-  df_json_out_key(w, key);
-  df_json_out_f64(w, v);
-}
-
 static void timings_json(df_json_out *w, const df_stats *st) {
   uint32_t prompt_n = st->prompt_tokens - st->cached_tokens;
   df_json_out_key(w, "timings");
   df_json_out_object(w);
-  member_u(w, "cache_n", st->cached_tokens);
-  member_u(w, "prompt_n", prompt_n);
-  member_f(w, "prompt_ms", st->prefill_ms);
-  member_f(w, "prompt_per_token_ms", prompt_n ? st->prefill_ms / prompt_n : 0);
-  member_f(w, "prompt_per_second", df_stats_prompt_speed(st));
-  member_u(w, "predicted_n", st->new_tokens);
-  member_f(w, "predicted_ms", st->decode_ms);
-  member_f(w, "predicted_per_token_ms", st->new_tokens ? st->decode_ms / st->new_tokens : 0);
-  member_f(w, "predicted_per_second", df_stats_generation_speed(st));
-  member_f(w, "first_token_ms", st->first_token_ms);
-  member_u(w, "steps", st->steps);
-  member_u(w, "draft_n", st->drafted);
-  member_u(w, "draft_n_accepted", st->accepted);
-  member_u(w, "verify_n", st->verify_steps);
-  member_f(w, "accept_length", df_stats_accept_length(st));
+  df_json_put_u64(w, "cache_n", st->cached_tokens);
+  df_json_put_u64(w, "prompt_n", prompt_n);
+  df_json_put_f64(w, "prompt_ms", st->prefill_ms);
+  df_json_put_f64(w, "prompt_per_token_ms", prompt_n ? st->prefill_ms / prompt_n : 0);
+  df_json_put_f64(w, "prompt_per_second", df_stats_prompt_speed(st));
+  df_json_put_u64(w, "predicted_n", st->new_tokens);
+  df_json_put_f64(w, "predicted_ms", st->decode_ms);
+  df_json_put_f64(w, "predicted_per_token_ms", st->new_tokens ? st->decode_ms / st->new_tokens : 0);
+  df_json_put_f64(w, "predicted_per_second", df_stats_generation_speed(st));
+  df_json_put_f64(w, "first_token_ms", st->first_token_ms);
+  df_json_put_u64(w, "steps", st->steps);
+  df_json_put_u64(w, "draft_n", st->drafted);
+  df_json_put_u64(w, "draft_n_accepted", st->accepted);
+  df_json_put_u64(w, "verify_n", st->verify_steps);
+  df_json_put_f64(w, "accept_length", df_stats_accept_length(st));
   df_json_out_key(w, "accepted_per_pos");
   df_json_out_array(w);
   unsigned last = 0;
@@ -137,22 +127,22 @@ static void timings_json(df_json_out *w, const df_stats *st) {
   for (unsigned j = 0; j < last; j++)
     df_json_out_f64(w, st->drafted_at[j] ? (double)st->accepted_at[j] / st->drafted_at[j] : 0);
   df_json_out_close(w);
-  member_f(w, "draft_ms", st->draft_ms);
-  member_f(w, "verify_ms", st->verify_ms);
-  member_f(w, "inject_ms", st->inject_ms);
-  member_f(w, "sample_ms", st->sample_ms);
+  df_json_put_f64(w, "draft_ms", st->draft_ms);
+  df_json_put_f64(w, "verify_ms", st->verify_ms);
+  df_json_put_f64(w, "inject_ms", st->inject_ms);
+  df_json_put_f64(w, "sample_ms", st->sample_ms);
   df_json_out_close(w);
 }
 
 void df_stats_json(df_json_out *w, const df_stats *st) {
   df_json_out_key(w, "usage");
   df_json_out_object(w);
-  member_u(w, "prompt_tokens", st->prompt_tokens);
-  member_u(w, "completion_tokens", st->new_tokens);
-  member_u(w, "total_tokens", (uint64_t)st->prompt_tokens + st->new_tokens);
+  df_json_put_u64(w, "prompt_tokens", st->prompt_tokens);
+  df_json_put_u64(w, "completion_tokens", st->new_tokens);
+  df_json_put_u64(w, "total_tokens", (uint64_t)st->prompt_tokens + st->new_tokens);
   df_json_out_key(w, "prompt_tokens_details");
   df_json_out_object(w);
-  member_u(w, "cached_tokens", st->cached_tokens);
+  df_json_put_u64(w, "cached_tokens", st->cached_tokens);
   df_json_out_close(w);
   df_json_out_close(w);
   timings_json(w, st);

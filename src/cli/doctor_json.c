@@ -3,35 +3,17 @@
 #include "cli/doctor_report.h"
 #include "cli/inspect.h"
 
-static void text(df_json_out *w, const char *key, const char *value) {
-  df_json_out_key(w, key);
-  if (value)
-    df_json_out_cstr(w, value);
-  else
-    df_json_out_null(w);
-}
-
-static void number(df_json_out *w, const char *key, uint64_t value) {
-  df_json_out_key(w, key);
-  df_json_out_u64(w, value);
-}
-
-static void flag(df_json_out *w, const char *key, bool value) {
-  df_json_out_key(w, key);
-  df_json_out_bool(w, value);
-}
-
 static void put_machine(df_json_out *w, const df_doctor *d) {
   char brand[80], features[96];
   df_cpu_brand(brand, sizeof brand);
   df_cpu_features_text(features, sizeof features);
   df_json_out_key(w, "machine");
   df_json_out_object(w);
-  text(w, "processor", brand);
-  number(w, "processors", df_cpu_count());
-  text(w, "features", features);
-  text(w, "kernels", d->m ? df_model_get_info(d->m).cpu_tier : NULL);
-  number(w, "threads", d->m ? df_model_get_info(d->m).n_threads : 0);
+  df_json_put_cstr(w, "processor", brand);
+  df_json_put_u64(w, "processors", df_cpu_count());
+  df_json_put_cstr(w, "features", features);
+  df_json_put_cstr(w, "kernels", d->m ? df_model_get_info(d->m).cpu_tier : NULL);
+  df_json_put_u64(w, "threads", d->m ? df_model_get_info(d->m).n_threads : 0);
   df_json_out_close(w);
 }
 
@@ -48,9 +30,9 @@ static void put_routes(df_json_out *w, const df_doctor *d) {
   df_json_out_close(w);
   df_json_out_key(w, "verify_mask");
   df_json_out_object(w);
-  text(w, "layout", df_mask_layout_name(d->mask_layout));
-  text(w, "executor", d->mask_executor);
-  text(w, "reason", d->mask_reason);
+  df_json_put_cstr(w, "layout", df_mask_layout_name(d->mask_layout));
+  df_json_put_cstr(w, "executor", d->mask_executor);
+  df_json_put_cstr(w, "reason", d->mask_reason);
   df_json_out_close(w);
 }
 
@@ -60,18 +42,18 @@ static void put_leaves(df_json_out *w, const df_doctor *d) {
   for (uint32_t i = 0; i < d->n_leaves; i++) {
     const df_doctor_leaf *l = &d->leaf[i];
     df_json_out_object(w);
-    text(w, "name", l->label);
+    df_json_put_cstr(w, "name", l->label);
     df_json_out_key(w, "runs"), df_json_out_array(w);
     for (int m = 0; m < DF_MODE_COUNT; m++)
       if (l->modes & 1u << m) df_json_out_cstr(w, df_mode_name((df_mode)m));
     df_json_out_close(w);
-    flag(w, "reads_mask", l->caps.reads_mask);
+    df_json_put_bool(w, "reads_mask", l->caps.reads_mask);
     df_json_out_key(w, "mask_layouts"), df_json_out_array(w);
     for (int m = 0; m <= DF_MASK_FULL; m++)
       if (l->caps.mask_layouts & 1u << m) df_json_out_cstr(w, df_mask_layout_name((df_mask_layout)m));
     df_json_out_close(w);
-    flag(w, "causal", l->caps.causal);
-    flag(w, "sliding_window", l->caps.sliding_window);
+    df_json_put_bool(w, "causal", l->caps.causal);
+    df_json_put_bool(w, "sliding_window", l->caps.sliding_window);
     df_json_out_key(w, "max_rows");
     if (l->caps.max_rows == UINT32_MAX)
       df_json_out_null(w);
@@ -93,28 +75,28 @@ static void put_leaves(df_json_out *w, const df_doctor *d) {
 static void put_graphs(df_json_out *w, const df_doctor *d) {
   df_json_out_key(w, "programs");
   df_json_out_object(w);
-  flag(w, "recorded", d->graphs);
+  df_json_put_bool(w, "recorded", d->graphs);
   df_json_out_key(w, "batch_sizes"), df_json_out_array(w);
   for (uint32_t i = 0; i < d->n_buckets; i++) df_json_out_u64(w, d->buckets[i]);
   df_json_out_close(w);
-  number(w, "width", d->width);
-  flag(w, "auto_width", d->auto_width);
+  df_json_put_u64(w, "width", d->width);
+  df_json_put_bool(w, "auto_width", d->auto_width);
   df_json_out_key(w, "items"), df_json_out_array(w);
   for (uint32_t i = 0; i < d->n_graphs; i++) {
     const df_doctor_graph *g = &d->graph[i];
     df_json_out_object(w);
-    text(w, "of", g->of_draft ? "draft" : "target");
-    text(w, "mode", df_mode_name(g->key.mode));
-    number(w, "batch", g->key.seqs);
-    number(w, "rows", g->key.rows);
-    text(w, "tail", df_tail_text(g->key.tail));
-    text(w, "executor", g->executor);
-    text(w, "mask", df_mask_layout_name(g->key.mask));
-    number(w, "bytes", g->bytes);
+    df_json_put_cstr(w, "of", g->of_draft ? "draft" : "target");
+    df_json_put_cstr(w, "mode", df_mode_name(g->key.mode));
+    df_json_put_u64(w, "batch", g->key.seqs);
+    df_json_put_u64(w, "rows", g->key.rows);
+    df_json_put_cstr(w, "tail", df_tail_text(g->key.tail));
+    df_json_put_cstr(w, "executor", g->executor);
+    df_json_put_cstr(w, "mask", df_mask_layout_name(g->key.mask));
+    df_json_put_u64(w, "bytes", g->bytes);
     df_json_out_close(w);
   }
   df_json_out_close(w);
-  number(w, "bytes", d->memory.programs);
+  df_json_put_u64(w, "bytes", d->memory.programs);
   df_json_out_key(w, "full"), df_json_out_bool(w, d->graphs_full);
   df_json_out_key(w, "limit");
   if (d->graph_limit)
@@ -128,20 +110,20 @@ static void put_memory(df_json_out *w, const df_doctor *d) {
   const df_doctor_memory *m = &d->memory;
   df_json_out_key(w, "memory");
   df_json_out_object(w);
-  number(w, "n_ctx", d->n_ctx);
-  number(w, "max_requests", d->max_seqs);
-  number(w, "page_size", d->page_size);
-  number(w, "pages", d->pages);
-  text(w, "kv_type", d->kv_f32 ? "f32" : "f16");
-  number(w, "weights", m->weights);
-  number(w, "draft_weights", m->draft_weights);
-  number(w, "kv_token", m->kv_token);
-  number(w, "draft_kv_token", m->draft_kv_token);
-  number(w, "kv_pool", m->kv_pool);
-  number(w, "draft_kv_pool", m->draft_kv_pool);
-  number(w, "workspace", m->workspace);
-  number(w, "draft_workspace", m->draft_workspace);
-  number(w, "verify_masks", m->mask);
+  df_json_put_u64(w, "n_ctx", d->n_ctx);
+  df_json_put_u64(w, "max_requests", d->max_seqs);
+  df_json_put_u64(w, "page_size", d->page_size);
+  df_json_put_u64(w, "pages", d->pages);
+  df_json_put_cstr(w, "kv_type", d->kv_f32 ? "f32" : "f16");
+  df_json_put_u64(w, "weights", m->weights);
+  df_json_put_u64(w, "draft_weights", m->draft_weights);
+  df_json_put_u64(w, "kv_token", m->kv_token);
+  df_json_put_u64(w, "draft_kv_token", m->draft_kv_token);
+  df_json_put_u64(w, "kv_pool", m->kv_pool);
+  df_json_put_u64(w, "draft_kv_pool", m->draft_kv_pool);
+  df_json_put_u64(w, "workspace", m->workspace);
+  df_json_put_u64(w, "draft_workspace", m->draft_workspace);
+  df_json_put_u64(w, "verify_masks", m->mask);
   df_json_out_close(w);
 }
 
@@ -150,22 +132,22 @@ static void put_problems(df_json_out *w, const df_doctor *d) {
   df_json_out_array(w);
   for (uint32_t i = 0; i < d->n_aliases; i++) {
     df_json_out_object(w);
-    text(w, "option", d->alias[i].setting);
-    text(w, "given", d->alias[i].given);
-    text(w, "backend", d->alias[i].leaf);
+    df_json_put_cstr(w, "option", d->alias[i].setting);
+    df_json_put_cstr(w, "given", d->alias[i].given);
+    df_json_put_cstr(w, "backend", d->alias[i].leaf);
     df_json_out_close(w);
   }
   df_json_out_close(w);
-  flag(w, "accepted", d->n_problems == 0);
+  df_json_put_bool(w, "accepted", d->n_problems == 0);
   df_json_out_key(w, "problems");
   df_json_out_array(w);
   for (uint32_t i = 0; i < d->n_problems; i++) {
     const df_doctor_problem *p = &d->problem[i];
     df_json_out_object(w);
-    text(w, "option", p->setting[0] ? p->setting : NULL);
-    text(w, "status", df_status_name(p->error.code));
-    text(w, "message", p->error.msg);
-    text(w, "hint", p->error.hint[0] ? p->error.hint : NULL);
+    df_json_put_cstr(w, "option", p->setting[0] ? p->setting : NULL);
+    df_json_put_cstr(w, "status", df_status_name(p->error.code));
+    df_json_put_cstr(w, "message", p->error.msg);
+    df_json_put_cstr(w, "hint", p->error.hint[0] ? p->error.hint : NULL);
     df_json_out_close(w);
   }
   df_json_out_close(w);
@@ -177,8 +159,8 @@ df_status df_doctor_json(const df_doctor *d, const df_cli *cli, df_error *err) {
   df_buf_init(&b, 0);
   df_json_out_begin(&w, &b, err);
   df_json_out_object(&w);
-  text(&w, "model", df_opt_text(&cli->opts, OPT_MODEL, NULL));
-  text(&w, "draft", df_opt_text(&cli->opts, OPT_DRAFT_MODEL, NULL));
+  df_json_put_cstr(&w, "model", df_opt_text(&cli->opts, OPT_MODEL, NULL));
+  df_json_put_cstr(&w, "draft", df_opt_text(&cli->opts, OPT_DRAFT_MODEL, NULL));
   put_machine(&w, d);
   if (d->has_plan) {
     put_routes(&w, d);

@@ -31,19 +31,6 @@ df_status df_eval_command(const df_cli *cli, df_buf *out, df_error *err) {
 
 /* ---- settings ------------------------------------------------------------------------------------------- */
 
-static void put_str(df_json_out *w, const char *key, const char *value) {
-  df_json_out_key(w, key);
-  if (value)
-    df_json_out_cstr(w, value);
-  else
-    df_json_out_null(w);
-}
-
-static void put_u64(df_json_out *w, const char *key, uint64_t v) {
-  df_json_out_key(w, key);
-  df_json_out_u64(w, v);
-}
-
 /* Options that change speed or routing, never the text: a run keeps to one set of them all the same. */
 static void put_options(df_json_out *w, const df_opts *o) {
   static const df_opt_id k_text[] = {OPT_ATTENTION_BACKEND,
@@ -60,7 +47,7 @@ static void put_options(df_json_out *w, const df_opts *o) {
                                      OPT_THREADS,
                                      OPT_CPU};
   for (size_t i = 0; i < sizeof k_text / sizeof *k_text; i++)
-    put_str(w, df_opt_table[k_text[i]].name, df_opt_text(o, k_text[i], NULL));
+    df_json_put_cstr(w, df_opt_table[k_text[i]].name, df_opt_text(o, k_text[i], NULL));
   df_json_out_key(w, "graph"), df_json_out_bool(w, df_opt_on(o, OPT_GRAPH, true));
   df_json_out_key(w, "two-batch-overlap"), df_json_out_bool(w, df_opt_on(o, OPT_TWO_BATCH_OVERLAP, false));
   df_json_out_key(w, "exact"), df_json_out_bool(w, df_opt_on(o, OPT_EXACT, false));
@@ -71,18 +58,18 @@ static void put_settings(df_json_out *w, const df_cli *cli, const df_eval_plan *
   int64_t width = df_opt_int(o, OPT_SPEC_WIDTH, df_opt_int(o, OPT_SPEC_DRAFT_N_MAX, -1) + 1);
   if (!p->draft_path) width = 1;
   df_json_out_key(w, "settings"), df_json_out_object(w);
-  put_str(w, "task", "gsm8k");
-  put_str(w, "format", p->chat ? "chat" : "lm-eval");
-  put_u64(w, "shots", p->shots);
-  put_str(w, "fewshot", p->how == DF_FEWSHOT_FIRST ? "first" : "sampled");
-  put_u64(w, "seed", p->seed);
-  put_u64(w, "max_tokens", p->max_tokens);
-  put_str(w, "test_sha256", p->test_sha);
-  put_str(w, "train_sha256", p->train_sha);
-  put_str(w, "model_sha256", p->model_sha);
-  put_str(w, "draft_sha256", p->draft_sha);
-  put_u64(w, "width", (uint64_t)width); /* 0 = automatic */
-  put_u64(w, "parallel", p->parallel);
+  df_json_put_cstr(w, "task", "gsm8k");
+  df_json_put_cstr(w, "format", p->chat ? "chat" : "lm-eval");
+  df_json_put_u64(w, "shots", p->shots);
+  df_json_put_cstr(w, "fewshot", p->how == DF_FEWSHOT_FIRST ? "first" : "sampled");
+  df_json_put_u64(w, "seed", p->seed);
+  df_json_put_u64(w, "max_tokens", p->max_tokens);
+  df_json_put_cstr(w, "test_sha256", p->test_sha);
+  df_json_put_cstr(w, "train_sha256", p->train_sha);
+  df_json_put_cstr(w, "model_sha256", p->model_sha);
+  df_json_put_cstr(w, "draft_sha256", p->draft_sha);
+  df_json_put_u64(w, "width", (uint64_t)width); /* 0 = automatic */
+  df_json_put_u64(w, "parallel", p->parallel);
   df_json_out_key(w, "prefix-cache"), df_json_out_bool(w, p->prefix_cache);
   put_options(w, o);
   df_json_out_key(w, "faults"), df_json_out_array(w);
@@ -101,11 +88,11 @@ df_status df_eval_header(const df_cli *cli, const df_eval_plan *p, df_buf *out, 
   df_cpu_brand(brand, sizeof brand);
   df_json_out_begin(&w, out, err);
   df_json_out_object(&w);
-  put_str(&w, "command", command.data);
-  put_str(&w, "version", df_version());
-  put_str(&w, "cpu_info", brand);
-  put_str(&w, "model", p->model_path);
-  put_str(&w, "draft", p->draft_path);
+  df_json_put_cstr(&w, "command", command.data);
+  df_json_put_cstr(&w, "version", df_version());
+  df_json_put_cstr(&w, "cpu_info", brand);
+  df_json_put_cstr(&w, "model", p->model_path);
+  df_json_put_cstr(&w, "draft", p->draft_path);
   put_settings(&w, cli, p);
   df_json_out_close(&w);
   df_buf_release(&command);
@@ -121,14 +108,14 @@ static df_status put_routing(df_json_out *w, const df_engine *e, df_error *err) 
   } k[] = {{DF_MODE_EXTEND, "prefill"}, {DF_MODE_DECODE, "decode"}, {DF_MODE_TARGET_VERIFY, "verify"}};
   df_attn *outer = e->target.p.attn;
   df_json_out_key(w, "backends"), df_json_out_object(w);
-  put_str(w, "outermost", outer->label);
+  df_json_put_cstr(w, "outermost", outer->label);
   for (size_t i = 0; i < sizeof k / sizeof *k; i++) {
     df_attn *leaf;
     DF_TRY(df_attn_resolve(outer, k[i].mode, &leaf, NULL, err));
-    put_str(w, k[i].name, leaf->label);
+    df_json_put_cstr(w, k[i].name, leaf->label);
   }
-  put_str(w, "verify_mask_captured", e->target.p.verify_mask == DF_MASK_NONE ? "none" : "full");
-  put_str(w, "verify_mask_reason", e->mask.reason);
+  df_json_put_cstr(w, "verify_mask_captured", e->target.p.verify_mask == DF_MASK_NONE ? "none" : "full");
+  df_json_put_cstr(w, "verify_mask_reason", e->mask.reason);
   df_json_out_close(w);
   return DF_OK;
 }
@@ -145,11 +132,11 @@ df_status df_eval_summary(const df_loaded *l, const df_engine *e, const df_eval_
   size_t len;
   const df_json *v;
   while (df_json_next(&it, &key, &len, &v)) df_json_out_key(&w, key), df_json_out_value(&w, v);
-  put_str(&w, "model_name", l->info.name);
-  put_str(&w, "isa", l->info.cpu_tier);
-  put_u64(&w, "n_threads", l->info.n_threads);
-  put_u64(&w, "n_ctx", e->n_ctx);
-  put_u64(&w, "block_width", e->width);
+  df_json_put_cstr(&w, "model_name", l->info.name);
+  df_json_put_cstr(&w, "isa", l->info.cpu_tier);
+  df_json_put_u64(&w, "n_threads", l->info.n_threads);
+  df_json_put_u64(&w, "n_ctx", e->n_ctx);
+  df_json_put_u64(&w, "block_width", e->width);
   df_json_out_key(&w, "automatic_width"), df_json_out_bool(&w, e->auto_width);
   const df_status st = put_routing(&w, e, err);
   df_json_free(root);

@@ -39,28 +39,23 @@ static void value_json(df_json_out *w, const df_gguf_kv *kv, bool full) {
   if (array) df_json_out_close(w);
 }
 
-static void member_u(df_json_out *w, const char *key, uint64_t v) {
-  df_json_out_key(w, key);
-  df_json_out_u64(w, v);
-}
-
 static void geometry_json(df_json_out *w, const df_config *c) {
   df_json_out_key(w, "geometry");
   df_json_out_object(w);
   df_json_out_key(w, "arch"), df_json_out_cstr(w, c->arch);
   df_json_out_key(w, "is_draft"), df_json_out_bool(w, c->is_draft);
-  member_u(w, "layers", c->n_layers);
-  member_u(w, "hidden", c->hidden);
-  member_u(w, "heads", c->n_heads);
-  member_u(w, "kv_heads", c->n_kv_heads);
-  member_u(w, "head_dim", c->head_dim);
-  member_u(w, "ffn", c->ffn);
-  member_u(w, "vocab", c->vocab);
-  member_u(w, "context", c->context_length);
+  df_json_put_u64(w, "layers", c->n_layers);
+  df_json_put_u64(w, "hidden", c->hidden);
+  df_json_put_u64(w, "heads", c->n_heads);
+  df_json_put_u64(w, "kv_heads", c->n_kv_heads);
+  df_json_put_u64(w, "head_dim", c->head_dim);
+  df_json_put_u64(w, "ffn", c->ffn);
+  df_json_put_u64(w, "vocab", c->vocab);
+  df_json_put_u64(w, "context", c->context_length);
   df_json_out_key(w, "rope_base"), df_json_out_f64(w, (double)c->rope.base);
   df_json_out_key(w, "rms_eps"), df_json_out_f64(w, (double)c->rms_eps);
   if (c->is_draft) {
-    member_u(w, "block_size", c->block_size);
+    df_json_put_u64(w, "block_size", c->block_size);
     df_json_out_key(w, "mask_token_id");
     if (c->mask_token_id >= 0)
       df_json_out_i64(w, c->mask_token_id);
@@ -69,7 +64,7 @@ static void geometry_json(df_json_out *w, const df_config *c) {
     df_json_out_key(w, "taps"), df_json_out_array(w);
     for (uint32_t i = 0; i < c->n_taps; i++) df_json_out_u64(w, c->taps[i]);
     df_json_out_close(w);
-    member_u(w, "target_layers", c->n_target_layers);
+    df_json_put_u64(w, "target_layers", c->n_target_layers);
   }
   if (c->unsupported[0]) df_json_out_key(w, "unsupported"), df_json_out_cstr(w, c->unsupported);
   df_json_out_close(w);
@@ -87,7 +82,7 @@ static void tensors_json(df_json_out *w, const df_subject *s) {
     df_json_out_key(w, "dims"), df_json_out_array(w);
     for (uint32_t d = 0; d < r.n_dims && d < 4; d++) df_json_out_u64(w, r.dims[d]);
     df_json_out_close(w);
-    member_u(w, "bytes", r.n_bytes);
+    df_json_put_u64(w, "bytes", r.n_bytes);
     df_json_out_close(w);
     values += r.n_values;
     bytes += r.n_bytes;
@@ -95,9 +90,9 @@ static void tensors_json(df_json_out *w, const df_subject *s) {
   df_json_out_close(w);
   df_json_out_key(w, "totals");
   df_json_out_object(w);
-  member_u(w, "tensors", df_subject_tensors(s));
-  member_u(w, "values", values);
-  member_u(w, "bytes", bytes);
+  df_json_put_u64(w, "tensors", df_subject_tensors(s));
+  df_json_put_u64(w, "values", values);
+  df_json_put_u64(w, "bytes", bytes);
   df_json_out_close(w);
 }
 

@@ -18,11 +18,6 @@ void df_eval_row_release(df_eval_row *r) {
 
 /* ---- one line ------------------------------------------------------------------------------------------- */
 
-static void put_u64(df_json_out *w, const char *key, uint64_t v) {
-  df_json_out_key(w, key);
-  df_json_out_u64(w, v);
-}
-
 static void put_positions(df_json_out *w, const char *key, const uint32_t *at) {
   uint32_t n = DF_MAX_WIDTH;
   while (n && at[n - 1] == 0) n--;
@@ -32,14 +27,14 @@ static void put_positions(df_json_out *w, const char *key, const uint32_t *at) {
 }
 
 static void put_counts(df_json_out *w, const df_stats *st) {
-  put_u64(w, "prompt_n", st->prompt_tokens);
-  put_u64(w, "cache_n", st->cached_tokens);
-  put_u64(w, "predicted_n", st->new_tokens);
-  put_u64(w, "step_n", st->steps);
-  put_u64(w, "verify_n", st->verify_steps);
-  put_u64(w, "draft_n", st->drafted);
-  put_u64(w, "draft_n_accepted", st->accepted);
-  put_u64(w, "emitted_verify", st->emitted_verify);
+  df_json_put_u64(w, "prompt_n", st->prompt_tokens);
+  df_json_put_u64(w, "cache_n", st->cached_tokens);
+  df_json_put_u64(w, "predicted_n", st->new_tokens);
+  df_json_put_u64(w, "step_n", st->steps);
+  df_json_put_u64(w, "verify_n", st->verify_steps);
+  df_json_put_u64(w, "draft_n", st->drafted);
+  df_json_put_u64(w, "draft_n_accepted", st->accepted);
+  df_json_put_u64(w, "emitted_verify", st->emitted_verify);
   put_positions(w, "drafted_at", st->drafted_at);
   put_positions(w, "accepted_at", st->accepted_at);
   df_json_out_key(w, "prompt_ms"), df_json_out_f64(w, st->prefill_ms);
@@ -62,7 +57,7 @@ df_status df_eval_row_write(const df_eval_row *r, df_buf *out, df_error *err) {
   (void)snprintf(hash, sizeof hash, "%016" PRIx64, r->ids_hash);
   df_json_out_begin(&w, out, err);
   df_json_out_object(&w);
-  put_u64(&w, "question", r->index);
+  df_json_put_u64(&w, "question", r->index);
   if (r->target) put_score(&w, r);
   df_json_out_key(&w, "finish"), df_json_out_cstr(&w, r->finish);
   df_json_out_key(&w, "ids_hash"), df_json_out_cstr(&w, hash);
@@ -206,23 +201,23 @@ static void put_share(df_json_out *w, const char *name, uint32_t hits, uint32_t 
 }
 
 void df_eval_tally_json(df_json_out *w, const df_eval_tally *t) {
-  put_u64(w, "questions", t->n);
+  df_json_put_u64(w, "questions", t->n);
   put_share(w, "flexible-extract", t->flexible, t->n);
   put_share(w, "strict-match", t->strict, t->n);
   df_json_out_key(w, "invalid_rate_strict"), df_json_out_f64(w, t->n ? (double)t->invalid_strict / t->n : 0);
   df_json_out_key(w, "invalid_rate_flexible"), df_json_out_f64(w, t->n ? (double)t->invalid_flexible / t->n : 0);
-  put_u64(w, "ended_by_length", t->ended_by_length);
+  df_json_put_u64(w, "ended_by_length", t->ended_by_length);
   df_json_out_key(w, "accept_length"), df_json_out_f64(w, df_eval_tally_accept_length(t));
   df_json_out_key(w, "accepted_per_pos"), df_json_out_array(w);
   for (uint32_t i = 0; i < DF_MAX_WIDTH && t->drafted_at[i]; i++)
     df_json_out_f64(w, (double)t->accepted_at[i] / (double)t->drafted_at[i]);
   df_json_out_close(w);
-  put_u64(w, "verify_n", t->verify_steps);
-  put_u64(w, "draft_n", t->drafted);
-  put_u64(w, "draft_n_accepted", t->accepted);
-  put_u64(w, "prompt_n", t->prompt_tokens);
-  put_u64(w, "cache_n", t->cached_tokens);
-  put_u64(w, "predicted_n", t->new_tokens);
+  df_json_put_u64(w, "verify_n", t->verify_steps);
+  df_json_put_u64(w, "draft_n", t->drafted);
+  df_json_put_u64(w, "draft_n_accepted", t->accepted);
+  df_json_put_u64(w, "prompt_n", t->prompt_tokens);
+  df_json_put_u64(w, "cache_n", t->cached_tokens);
+  df_json_put_u64(w, "predicted_n", t->new_tokens);
   df_json_out_key(w, "seconds"), df_json_out_f64(w, t->seconds);
   df_json_out_key(w, "tokens_per_second"), df_json_out_f64(w, df_eval_tally_speed(t));
   df_json_out_key(w, "seconds_per_question"), df_json_out_f64(w, t->n ? t->seconds / t->n : 0);

@@ -115,6 +115,12 @@ void df_json_out_bool(df_json_out *w, bool v);
 void df_json_out_null(df_json_out *w);
 void df_json_out_raw(df_json_out *w, const char *json, size_t n); /* text that is one JSON value already */
 void df_json_out_value(df_json_out *w, const df_json *v);         /* a parsed value, members in file order */
+/* A key and its value in one; a NULL string is null. */
+void df_json_put_cstr(df_json_out *w, const char *key, const char *s);
+void df_json_put_u64(df_json_out *w, const char *key, uint64_t v);
+void df_json_put_f64(df_json_out *w, const char *key, double v);
+void df_json_put_bool(df_json_out *w, const char *key, bool v);
+void df_json_put_null(df_json_out *w, const char *key);
 
 /* The quoted, escaped form of a string, outside any document. */
 df_status df_json_quote(df_buf *b, const char *s, size_t n, df_error *err) DF_CHECK;

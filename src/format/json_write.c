@@ -214,3 +214,31 @@ void df_json_out_value(df_json_out *w, const df_json *v) {
     case DF_JSON_OBJECT: object_value(w, v); break;
   }
 }
+
+void df_json_put_cstr(df_json_out *w, const char *key, const char *s) {
+  df_json_out_key(w, key);
+  if (s)
+    df_json_out_cstr(w, s);
+  else
+    df_json_out_null(w);
+}
+
+void df_json_put_u64(df_json_out *w, const char *key, uint64_t v) {
+  df_json_out_key(w, key);
+  df_json_out_u64(w, v);
+}
+
+void df_json_put_f64(df_json_out *w, const char *key, double v) {
+  df_json_out_key(w, key);
+  df_json_out_f64(w, v);
+}
+
+void df_json_put_bool(df_json_out *w, const char *key, bool v) {
+  df_json_out_key(w, key);
+  df_json_out_bool(w, v);
+}
+
+void df_json_put_null(df_json_out *w, const char *key) {
+  df_json_out_key(w, key);
+  df_json_out_null(w);
+}

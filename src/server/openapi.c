@@ -8,11 +8,6 @@
 
 #define RAW(w, text) df_json_out_raw(w, text, strlen(text))
 
-static void member_s(df_json_out *w, const char *key, const char *v) {
-  df_json_out_key(w, key);
-  df_json_out_cstr(w, v);
-}
-
 static void member_raw(df_json_out *w, const char *key, const char *json) {
   df_json_out_key(w, key);
   RAW(w, json);
@@ -146,7 +141,7 @@ static void put_responses(df_json_out *w, const df_route *r, bool get) {
   if (strcmp(r->path, "/v1/embeddings") != 0) {
     df_json_out_key(w, "200");
     df_json_out_object(w);
-    member_s(w, "description", "OK");
+    df_json_put_cstr(w, "description", "OK");
     df_json_out_key(w, "content");
     df_json_out_object(w);
     member_raw(w, text ? "text/plain" : "application/json", any);
@@ -169,8 +164,8 @@ static df_status put_operation(df_json_out *w, const df_route *r, bool get, df_e
   id[n] = '\0';
   df_json_out_key(w, get ? "get" : "post");
   df_json_out_object(w);
-  member_s(w, "operationId", id);
-  member_s(w, "summary", r->summary);
+  df_json_put_cstr(w, "operationId", id);
+  df_json_put_cstr(w, "summary", r->summary);
   df_json_out_key(w, "tags");
   df_json_out_array(w);
   df_json_out_cstr(w, r->tag);
@@ -211,13 +206,13 @@ static df_status write_all(const df_server *s, df_buf *b, df_error *err) {
   df_json_out w;
   df_json_out_begin(&w, b, err);
   df_json_out_object(&w);
-  member_s(&w, "openapi", "3.1.0");
+  df_json_put_cstr(&w, "openapi", "3.1.0");
   df_json_out_key(&w, "info");
   df_json_out_object(&w);
-  member_s(&w, "title", "dflash");
-  member_s(&w, "version", df_version());
-  member_s(&w, "description",
-           "A language model with block-diffusion speculative decoding. Unknown fields are ignored.");
+  df_json_put_cstr(&w, "title", "dflash");
+  df_json_put_cstr(&w, "version", df_version());
+  df_json_put_cstr(&w, "description",
+                   "A language model with block-diffusion speculative decoding. Unknown fields are ignored.");
   df_json_out_close(&w);
   df_status st = put_paths(&w, err);
   if (st != DF_OK) return st;

@@ -110,35 +110,25 @@ df_stats df_task_stats(const df_task *t) {
   return a;
 }
 
-static void member_u(df_json_out *w, const char *key, uint64_t v) {
-  df_json_out_key(w, key);
-  df_json_out_u64(w, v);
-}
-
-static void member_f(df_json_out *w, const char *key, double v) {
-  df_json_out_key(w, key);
-  df_json_out_f64(w, v);
-}
-
 void df_usage_json(df_json_out *w, const df_task *t) {
   const df_stats a = df_task_stats(t);
   const bool responses = t->shape->family == DF_FOR_RESPONSES;
   uint32_t n_prompt = a.prompt_tokens;
   df_json_out_key(w, "usage");
   df_json_out_object(w);
-  member_u(w, responses ? "input_tokens" : "prompt_tokens", n_prompt);
-  member_u(w, responses ? "output_tokens" : "completion_tokens", a.new_tokens);
-  member_u(w, "total_tokens", (uint64_t)n_prompt + a.new_tokens);
+  df_json_put_u64(w, responses ? "input_tokens" : "prompt_tokens", n_prompt);
+  df_json_put_u64(w, responses ? "output_tokens" : "completion_tokens", a.new_tokens);
+  df_json_put_u64(w, "total_tokens", (uint64_t)n_prompt + a.new_tokens);
   df_json_out_key(w, responses ? "input_tokens_details" : "prompt_tokens_details");
   df_json_out_object(w);
-  member_u(w, "cached_tokens", a.cached_tokens);
+  df_json_put_u64(w, "cached_tokens", a.cached_tokens);
   df_json_out_close(w);
   df_json_out_key(w, responses ? "output_tokens_details" : "completion_tokens_details");
   df_json_out_object(w);
-  member_u(w, "reasoning_tokens", 0);
+  df_json_put_u64(w, "reasoning_tokens", 0);
   /* not OpenAI's accepted_prediction_tokens: those are predictions of the client */
-  member_u(w, "draft_tokens", a.drafted);
-  member_u(w, "draft_tokens_accepted", a.accepted);
+  df_json_put_u64(w, "draft_tokens", a.drafted);
+  df_json_put_u64(w, "draft_tokens_accepted", a.accepted);
   df_json_out_close(w);
   df_json_out_close(w);
 }
@@ -148,20 +138,20 @@ void df_timings_of_stats(df_json_out *w, const df_stats *st) {
   unsigned last = 0;
   df_json_out_key(w, "timings");
   df_json_out_object(w);
-  member_u(w, "cache_n", st->cached_tokens);
-  member_u(w, "prompt_n", prompt_n);
-  member_f(w, "prompt_ms", st->prefill_ms);
-  member_f(w, "prompt_per_token_ms", prompt_n ? st->prefill_ms / prompt_n : 0);
-  member_f(w, "prompt_per_second", st->prefill_ms > 0 ? prompt_n * 1000.0 / st->prefill_ms : 0);
-  member_u(w, "predicted_n", st->new_tokens);
-  member_f(w, "predicted_ms", st->decode_ms);
-  member_f(w, "predicted_per_token_ms", st->new_tokens ? st->decode_ms / st->new_tokens : 0);
-  member_f(w, "predicted_per_second", st->decode_ms > 0 ? st->new_tokens * 1000.0 / st->decode_ms : 0);
-  member_f(w, "first_token_ms", st->first_token_ms);
-  member_u(w, "draft_n", st->drafted);
-  member_u(w, "draft_n_accepted", st->accepted);
-  member_u(w, "verify_n", st->verify_steps);
-  member_f(w, "accept_length", df_stats_accept_length(st));
+  df_json_put_u64(w, "cache_n", st->cached_tokens);
+  df_json_put_u64(w, "prompt_n", prompt_n);
+  df_json_put_f64(w, "prompt_ms", st->prefill_ms);
+  df_json_put_f64(w, "prompt_per_token_ms", prompt_n ? st->prefill_ms / prompt_n : 0);
+  df_json_put_f64(w, "prompt_per_second", st->prefill_ms > 0 ? prompt_n * 1000.0 / st->prefill_ms : 0);
+  df_json_put_u64(w, "predicted_n", st->new_tokens);
+  df_json_put_f64(w, "predicted_ms", st->decode_ms);
+  df_json_put_f64(w, "predicted_per_token_ms", st->new_tokens ? st->decode_ms / st->new_tokens : 0);
+  df_json_put_f64(w, "predicted_per_second", st->decode_ms > 0 ? st->new_tokens * 1000.0 / st->decode_ms : 0);
+  df_json_put_f64(w, "first_token_ms", st->first_token_ms);
+  df_json_put_u64(w, "draft_n", st->drafted);
+  df_json_put_u64(w, "draft_n_accepted", st->accepted);
+  df_json_put_u64(w, "verify_n", st->verify_steps);
+  df_json_put_f64(w, "accept_length", df_stats_accept_length(st));
   df_json_out_key(w, "accepted_per_pos");
   df_json_out_array(w);
   for (unsigned j = 0; j < DF_MAX_WIDTH; j++) {
@@ -238,8 +228,8 @@ void df_reply_stem(df_json_out *w, const df_task *t, const char *object) {
 void df_dflash_json(df_json_out *w, df_choice *c, const df_piece *p) {
   df_json_out_key(w, "dflash");
   df_json_out_object(w);
-  member_u(w, "drafted", p->n_drafted);
-  member_u(w, "accepted", p->n_accepted);
+  df_json_put_u64(w, "drafted", p->n_drafted);
+  df_json_put_u64(w, "accepted", p->n_accepted);
   df_json_out_key(w, "tokens");
   df_json_out_array(w);
   for (uint32_t i = 0; i < p->n; i++) {

@@ -5,16 +5,6 @@
 #include "base/mem.h"
 #include "server/routes.h"
 
-static void member_s(df_json_out *w, const char *key, const char *v) {
-  df_json_out_key(w, key);
-  df_json_out_cstr(w, v);
-}
-
-static void member_null(df_json_out *w, const char *key) {
-  df_json_out_key(w, key);
-  df_json_out_null(w);
-}
-
 static void item_id(df_json_out *w, const char *key, const df_task *t) {
   char id[DF_TASK_ID_MAX + 8];
   (void)snprintf(id, sizeof id, "msg_%s", t->id + strlen("resp_"));
@@ -26,7 +16,7 @@ static void item_id(df_json_out *w, const char *key, const df_task *t) {
 
 static void part_json(df_json_out *w, const char *text, size_t n) {
   df_json_out_object(w);
-  member_s(w, "type", "output_text");
+  df_json_put_cstr(w, "type", "output_text");
   df_json_out_key(w, "text"), df_json_out_str(w, text, n);
   df_json_out_key(w, "annotations");
   df_json_out_array(w);
@@ -45,9 +35,9 @@ static const char *status_of(const df_choice *c) {
 static void item_json(df_json_out *w, const df_task *t, const df_choice *c, bool with_text) {
   df_json_out_object(w);
   item_id(w, "id", t);
-  member_s(w, "type", "message");
-  member_s(w, "status", status_of(c));
-  member_s(w, "role", "assistant");
+  df_json_put_cstr(w, "type", "message");
+  df_json_put_cstr(w, "status", status_of(c));
+  df_json_put_cstr(w, "role", "assistant");
   df_json_out_key(w, "content");
   df_json_out_array(w);
   if (with_text) part_json(w, c->text.data ? c->text.data : "", c->text.len);
@@ -69,43 +59,43 @@ static void response_json(df_json_out *w, const df_task *t) {
   const df_choice *c = &t->choices[0];
   const char *status = status_of(c);
   df_json_out_object(w);
-  member_s(w, "id", t->id);
-  member_s(w, "object", "response");
+  df_json_put_cstr(w, "id", t->id);
+  df_json_put_cstr(w, "object", "response");
   df_json_out_key(w, "created_at"), df_json_out_i64(w, t->created);
-  member_s(w, "status", status);
-  member_null(w, "error");
+  df_json_put_cstr(w, "status", status);
+  df_json_put_null(w, "error");
   df_json_out_key(w, "incomplete_details");
   if (c->done && strcmp(status, "incomplete") == 0) {
     df_json_out_object(w);
-    member_s(w, "reason", c->finish == DF_FINISH_CANCELLED ? "cancelled" : "max_output_tokens");
+    df_json_put_cstr(w, "reason", c->finish == DF_FINISH_CANCELLED ? "cancelled" : "max_output_tokens");
     df_json_out_close(w);
   } else {
     df_json_out_null(w);
   }
   repeat(w, t, "instructions", "null");
   repeat(w, t, "max_output_tokens", "null");
-  member_s(w, "model", t->server->m.alias);
+  df_json_put_cstr(w, "model", t->server->m.alias);
   df_json_out_key(w, "output");
   df_json_out_array(w);
   if (c->done) item_json(w, t, c, true);
   df_json_out_close(w);
   df_json_out_key(w, "parallel_tool_calls"), df_json_out_bool(w, true);
-  member_null(w, "previous_response_id");
+  df_json_put_null(w, "previous_response_id");
   df_json_out_key(w, "reasoning"), df_json_out_raw(w, "{\"effort\":null,\"summary\":null}", 30);
   df_json_out_key(w, "store"), df_json_out_bool(w, false);
   df_json_out_key(w, "temperature"), df_json_out_f64(w, (double)t->gen.p.sampling.temperature);
   repeat(w, t, "text", "{\"format\":{\"type\":\"text\"}}");
-  member_s(w, "tool_choice", "auto");
+  df_json_put_cstr(w, "tool_choice", "auto");
   df_json_out_key(w, "tools");
   df_json_out_array(w);
   df_json_out_close(w);
   df_json_out_key(w, "top_p"), df_json_out_f64(w, (double)t->gen.p.sampling.top_p);
-  member_s(w, "truncation", "disabled");
+  df_json_put_cstr(w, "truncation", "disabled");
   if (c->done) {
     df_usage_json(w, t);
     df_timings_json(w, t);
   } else {
-    member_null(w, "usage");
+    df_json_put_null(w, "usage");
   }
   repeat(w, t, "user", "null");
   repeat(w, t, "metadata", "{}");
@@ -120,7 +110,7 @@ static void event_open(df_task *t, df_json_out *w, const char *name, df_error *e
   df_sse_begin(t, w, err);
   if (st != DF_OK) w->status = st;
   df_json_out_object(w);
-  member_s(w, "type", name);
+  df_json_put_cstr(w, "type", name);
   df_json_out_key(w, "sequence_number"), df_json_out_u64(w, t->sequence++);
 }
 
@@ -230,13 +220,13 @@ static df_status write_input(const df_json *body, df_buf *out, df_error *err) {
   df_json_out_array(&w);
   if (instructions) {
     df_json_out_object(&w);
-    member_s(&w, "role", "system");
-    member_s(&w, "content", instructions);
+    df_json_put_cstr(&w, "role", "system");
+    df_json_put_cstr(&w, "content", instructions);
     df_json_out_close(&w);
   }
   if (text) {
     df_json_out_object(&w);
-    member_s(&w, "role", "user");
+    df_json_put_cstr(&w, "role", "user");
     df_json_out_key(&w, "content"), df_json_out_str(&w, text, n);
     df_json_out_close(&w);
   }

@@ -8,29 +8,6 @@
 #include "dflash/dflash.h"
 #include "server/routes.h"
 
-static void member_s(df_json_out *w, const char *key, const char *v) {
-  df_json_out_key(w, key);
-  if (v)
-    df_json_out_cstr(w, v);
-  else
-    df_json_out_null(w);
-}
-
-static void member_u(df_json_out *w, const char *key, uint64_t v) {
-  df_json_out_key(w, key);
-  df_json_out_u64(w, v);
-}
-
-static void member_f(df_json_out *w, const char *key, double v) {
-  df_json_out_key(w, key);
-  df_json_out_f64(w, v);
-}
-
-static void member_b(df_json_out *w, const char *key, bool v) {
-  df_json_out_key(w, key);
-  df_json_out_bool(w, v);
-}
-
 /* ---- health, version, embeddings ---- */
 
 void df_handle_health(df_server *s, df_exchange *x) {
@@ -49,7 +26,7 @@ void df_handle_version(df_server *s, df_exchange *x) {
   df_buf_init(&b, 0);
   df_json_out_begin(&w, &b, NULL);
   df_json_out_object(&w);
-  member_s(&w, "version", df_version());
+  df_json_put_cstr(&w, "version", df_version());
   df_json_out_close(&w);
   df_reply_json(x, &b, df_json_out_end(&w));
 }
@@ -63,20 +40,20 @@ void df_handle_embeddings(df_server *s, df_exchange *x) {
 
 static void model_json(df_json_out *w, const df_server *s) {
   df_json_out_object(w);
-  member_s(w, "id", s->m.alias);
-  member_s(w, "object", "model");
+  df_json_put_cstr(w, "id", s->m.alias);
+  df_json_put_cstr(w, "object", "model");
   df_json_out_key(w, "created"), df_json_out_i64(w, s->started);
-  member_s(w, "owned_by", "dflash");
-  member_s(w, "root", s->m.alias);
+  df_json_put_cstr(w, "owned_by", "dflash");
+  df_json_put_cstr(w, "root", s->m.alias);
   df_json_out_key(w, "parent"), df_json_out_null(w);
-  member_u(w, "max_model_len", s->n_ctx);
+  df_json_put_u64(w, "max_model_len", s->n_ctx);
   df_json_out_key(w, "meta");
   df_json_out_object(w);
-  member_u(w, "n_vocab", s->info.vocab);
-  member_u(w, "n_ctx_train", s->info.n_ctx_train);
-  member_u(w, "n_embd", s->info.hidden);
-  member_u(w, "n_params", s->info.n_params);
-  member_u(w, "size", s->info.file_bytes);
+  df_json_put_u64(w, "n_vocab", s->info.vocab);
+  df_json_put_u64(w, "n_ctx_train", s->info.n_ctx_train);
+  df_json_put_u64(w, "n_embd", s->info.hidden);
+  df_json_put_u64(w, "n_params", s->info.n_params);
+  df_json_put_u64(w, "size", s->info.file_bytes);
   df_json_out_close(w);
   df_json_out_close(w);
 }
@@ -96,7 +73,7 @@ void df_handle_models(df_server *s, df_exchange *x) {
     model_json(&w, s);
   } else {
     df_json_out_object(&w);
-    member_s(&w, "object", "list");
+    df_json_put_cstr(&w, "object", "list");
     df_json_out_key(&w, "data");
     df_json_out_array(&w);
     model_json(&w, s);
@@ -114,14 +91,14 @@ void df_handle_model_info(df_server *s, df_exchange *x) {
   df_buf_init(&b, 0);
   df_json_out_begin(&w, &b, NULL);
   df_json_out_object(&w);
-  member_s(&w, "model_path", s->m.model_path);
-  member_s(&w, "tokenizer_path", s->m.model_path);
-  member_b(&w, "is_generation", true);
+  df_json_put_cstr(&w, "model_path", s->m.model_path);
+  df_json_put_cstr(&w, "tokenizer_path", s->m.model_path);
+  df_json_put_bool(&w, "is_generation", true);
   df_json_out_key(&w, "preferred_sampling_params"), df_json_out_null(&w);
-  member_s(&w, "weight_version", "default");
-  member_b(&w, "has_image_understanding", false);
-  member_b(&w, "has_audio_understanding", false);
-  member_s(&w, "model_type", s->info.arch);
+  df_json_put_cstr(&w, "weight_version", "default");
+  df_json_put_bool(&w, "has_image_understanding", false);
+  df_json_put_bool(&w, "has_audio_understanding", false);
+  df_json_put_cstr(&w, "model_type", s->info.arch);
   df_json_out_close(&w);
   df_reply_json(x, &b, df_json_out_end(&w));
 }
@@ -132,14 +109,14 @@ static double accept_length(const df_sched_stats *st) {
 
 static void internal_state(df_json_out *w, const df_server *s, const df_sched_stats *st) {
   df_json_out_object(w);
-  member_f(w, "last_gen_throughput", st->busy_s > 0 ? (double)st->generated_tokens / st->busy_s : 0);
-  member_f(w, "avg_spec_accept_length", accept_length(st));
-  member_u(w, "effective_max_running_requests_per_dp", s->max_seqs);
-  member_u(w, "num_running_reqs", st->running);
-  member_u(w, "num_queue_reqs", st->waiting);
-  member_u(w, "num_used_tokens", (uint64_t)st->pages_used * st->page_size);
-  member_u(w, "num_cached_tokens", (uint64_t)st->pages_cached * st->page_size);
-  member_u(w, "preempted", st->preempted);
+  df_json_put_f64(w, "last_gen_throughput", st->busy_s > 0 ? (double)st->generated_tokens / st->busy_s : 0);
+  df_json_put_f64(w, "avg_spec_accept_length", accept_length(st));
+  df_json_put_u64(w, "effective_max_running_requests_per_dp", s->max_seqs);
+  df_json_put_u64(w, "num_running_reqs", st->running);
+  df_json_put_u64(w, "num_queue_reqs", st->waiting);
+  df_json_put_u64(w, "num_used_tokens", (uint64_t)st->pages_used * st->page_size);
+  df_json_put_u64(w, "num_cached_tokens", (uint64_t)st->pages_cached * st->page_size);
+  df_json_put_u64(w, "preempted", st->preempted);
   df_json_out_close(w);
 }
 
@@ -151,24 +128,24 @@ void df_handle_server_info(df_server *s, df_exchange *x) {
   df_buf_init(&b, 0);
   df_json_out_begin(&w, &b, NULL);
   df_json_out_object(&w);
-  member_s(&w, "model_path", s->m.model_path);
-  member_s(&w, "tokenizer_path", s->m.model_path);
-  member_s(&w, "served_model_name", s->m.alias);
-  member_s(&w, "speculative_algorithm", s->m.draft ? "DFLASH" : NULL);
-  member_s(&w, "speculative_draft_model_path", s->m.draft_path);
-  member_u(&w, "speculative_num_draft_tokens", s->width);
-  member_u(&w, "context_length", s->n_ctx);
-  member_u(&w, "max_running_requests", s->max_seqs);
-  member_u(&w, "max_queued_requests", s->p.sched.max_waiting);
-  member_u(&w, "max_total_num_tokens", (uint64_t)st.pages_total * st.page_size);
-  member_u(&w, "page_size", st.page_size);
-  member_b(&w, "disable_radix_cache", s->p.sched.no_prefix_cache);
-  member_s(&w, "host", s->p.host);
-  member_u(&w, "port", df_http_port(s->http));
-  member_u(&w, "tp_size", 1);
-  member_u(&w, "dp_size", 1);
-  member_s(&w, "version", df_version());
-  member_s(&w, "status", s->phase == DF_PHASE_READY ? "ready" : "draining");
+  df_json_put_cstr(&w, "model_path", s->m.model_path);
+  df_json_put_cstr(&w, "tokenizer_path", s->m.model_path);
+  df_json_put_cstr(&w, "served_model_name", s->m.alias);
+  df_json_put_cstr(&w, "speculative_algorithm", s->m.draft ? "DFLASH" : NULL);
+  df_json_put_cstr(&w, "speculative_draft_model_path", s->m.draft_path);
+  df_json_put_u64(&w, "speculative_num_draft_tokens", s->width);
+  df_json_put_u64(&w, "context_length", s->n_ctx);
+  df_json_put_u64(&w, "max_running_requests", s->max_seqs);
+  df_json_put_u64(&w, "max_queued_requests", s->p.sched.max_waiting);
+  df_json_put_u64(&w, "max_total_num_tokens", (uint64_t)st.pages_total * st.page_size);
+  df_json_put_u64(&w, "page_size", st.page_size);
+  df_json_put_bool(&w, "disable_radix_cache", s->p.sched.no_prefix_cache);
+  df_json_put_cstr(&w, "host", s->p.host);
+  df_json_put_u64(&w, "port", df_http_port(s->http));
+  df_json_put_u64(&w, "tp_size", 1);
+  df_json_put_u64(&w, "dp_size", 1);
+  df_json_put_cstr(&w, "version", df_version());
+  df_json_put_cstr(&w, "status", s->phase == DF_PHASE_READY ? "ready" : "draining");
   df_json_out_key(&w, "internal_states");
   df_json_out_array(&w);
   internal_state(&w, s, &st);
@@ -214,15 +191,15 @@ static void sampling_json(df_json_out *w, const df_server *s) {
   df_json_out_object(w);
   df_json_out_key(w, "n_predict"), df_json_out_i64(w, s->p.defaults.max_tokens);
   df_json_out_key(w, "seed"), df_json_out_i64(w, s->p.defaults.random_seed ? -1 : (int64_t)d->seed);
-  member_f(w, "temperature", (double)d->temperature);
+  df_json_put_f64(w, "temperature", (double)d->temperature);
   df_json_out_key(w, "top_k"), df_json_out_i64(w, d->top_k);
-  member_f(w, "top_p", (double)d->top_p);
-  member_f(w, "min_p", (double)d->min_p);
-  member_f(w, "repeat_penalty", (double)d->repetition_penalty);
-  member_f(w, "presence_penalty", (double)d->presence_penalty);
-  member_f(w, "frequency_penalty", (double)d->frequency_penalty);
-  member_b(w, "stream", false);
-  member_u(w, "speculative.n_max", s->width - 1);
+  df_json_put_f64(w, "top_p", (double)d->top_p);
+  df_json_put_f64(w, "min_p", (double)d->min_p);
+  df_json_put_f64(w, "repeat_penalty", (double)d->repetition_penalty);
+  df_json_put_f64(w, "presence_penalty", (double)d->presence_penalty);
+  df_json_put_f64(w, "frequency_penalty", (double)d->frequency_penalty);
+  df_json_put_bool(w, "stream", false);
+  df_json_put_u64(w, "speculative.n_max", s->width - 1);
   df_json_out_close(w);
 }
 
@@ -242,31 +219,31 @@ void df_handle_props(df_server *s, df_exchange *x) {
   df_json_out_object(&w);
   df_json_out_key(&w, "default_generation_settings");
   df_json_out_object(&w);
-  member_u(&w, "n_ctx", s->n_ctx);
-  member_b(&w, "speculative", s->m.draft != NULL);
+  df_json_put_u64(&w, "n_ctx", s->n_ctx);
+  df_json_put_bool(&w, "speculative", s->m.draft != NULL);
   sampling_json(&w, s);
   df_json_out_close(&w);
-  member_u(&w, "total_slots", s->max_seqs);
-  member_s(&w, "model_alias", s->m.alias);
-  member_s(&w, "model_path", s->m.model_path);
+  df_json_put_u64(&w, "total_slots", s->max_seqs);
+  df_json_put_cstr(&w, "model_alias", s->m.alias);
+  df_json_put_cstr(&w, "model_path", s->m.model_path);
   df_json_out_key(&w, "modalities");
   df_json_out_object(&w);
-  member_b(&w, "vision", false);
-  member_b(&w, "audio", false);
+  df_json_put_bool(&w, "vision", false);
+  df_json_put_bool(&w, "audio", false);
   df_json_out_close(&w);
   df_json_out_key(&w, "speculative");
   df_json_out_object(&w);
-  member_s(&w, "type", s->m.draft ? "draft-dflash" : "none");
-  member_s(&w, "draft_model_path", s->m.draft_path);
-  member_u(&w, "width", s->width);
-  member_u(&w, "n_max", s->width - 1);
+  df_json_put_cstr(&w, "type", s->m.draft ? "draft-dflash" : "none");
+  df_json_put_cstr(&w, "draft_model_path", s->m.draft_path);
+  df_json_put_u64(&w, "width", s->width);
+  df_json_put_u64(&w, "n_max", s->width - 1);
   df_json_out_close(&w);
   df_json_out_key(&w, "chat_template_available"), df_json_out_bool(&w, s->chat != NULL);
   token_member(&w, "bos_token", s, df_tokenizer_bos(s->m.model->tok));
   token_member(&w, "eos_token", s, df_tokenizer_eos(s->m.model->tok));
-  member_s(&w, "build_info", s->fingerprint);
-  member_s(&w, "isa", s->info.cpu_tier);
-  member_u(&w, "threads", s->info.n_threads);
+  df_json_put_cstr(&w, "build_info", s->fingerprint);
+  df_json_put_cstr(&w, "isa", s->info.cpu_tier);
+  df_json_put_u64(&w, "threads", s->info.n_threads);
   df_json_out_close(&w);
   df_reply_json(x, &b, df_json_out_end(&w));
 }
@@ -278,21 +255,21 @@ static const char *slot_state(const df_sched_slot *p) {
 
 static void slot_json(df_json_out *w, const df_server *s, uint32_t id, const df_sched_slot *p) {
   df_json_out_object(w);
-  member_u(w, "id", id);
+  df_json_put_u64(w, "id", id);
   df_json_out_key(w, "id_task"), df_json_out_i64(w, p ? (int64_t)p->id : -1);
-  member_u(w, "n_ctx", s->n_ctx);
-  member_b(w, "speculative", p ? p->width > 1 : s->m.draft != NULL);
-  member_b(w, "is_processing", p != NULL);
+  df_json_put_u64(w, "n_ctx", s->n_ctx);
+  df_json_put_bool(w, "speculative", p ? p->width > 1 : s->m.draft != NULL);
+  df_json_put_bool(w, "is_processing", p != NULL);
   if (p) {
-    member_s(w, "state", slot_state(p));
-    member_u(w, "n_prompt_tokens", p->n_prompt);
-    member_u(w, "n_prompt_tokens_cache", p->n_cached);
-    member_u(w, "n_prompt_tokens_processed", p->n_done_prompt);
-    member_u(w, "spec_width", p->width);
-    member_u(w, "preemptions", p->preemptions);
+    df_json_put_cstr(w, "state", slot_state(p));
+    df_json_put_u64(w, "n_prompt_tokens", p->n_prompt);
+    df_json_put_u64(w, "n_prompt_tokens_cache", p->n_cached);
+    df_json_put_u64(w, "n_prompt_tokens_processed", p->n_done_prompt);
+    df_json_put_u64(w, "spec_width", p->width);
+    df_json_put_u64(w, "preemptions", p->preemptions);
     df_json_out_key(w, "next_token");
     df_json_out_object(w);
-    member_u(w, "n_decoded", p->n_generated);
+    df_json_put_u64(w, "n_decoded", p->n_generated);
     df_json_out_close(w);
   }
   df_json_out_close(w);

@@ -285,6 +285,27 @@ static uint64_t next_random(uint64_t *s) {
 }
 
 /* Every finite double survives writing and reading, and 15 digits are used when they are enough. */
+static void test_json_put__key_and_value(void **state) {
+  (void)state;
+  static const char want[] = "{\"a\":\"x\\n\",\"b\":null,\"c\":18446744073709551615,\"d\":0.5,\"e\":true,\"f\":null}";
+  df_buf b;
+  df_json_out w;
+  df_buf_init(&b, 0);
+  df_json_out_begin(&w, &b, NULL);
+  df_json_out_object(&w);
+  df_json_put_cstr(&w, "a", "x\n");
+  df_json_put_cstr(&w, "b", NULL);
+  df_json_put_u64(&w, "c", UINT64_MAX);
+  df_json_put_f64(&w, "d", 0.5);
+  df_json_put_bool(&w, "e", true);
+  df_json_put_null(&w, "f");
+  df_json_out_close(&w);
+  assert_int_equal(df_json_out_end(&w), DF_OK);
+  assert_int_equal(b.len, sizeof want - 1);
+  assert_memory_equal(b.data, want, b.len);
+  df_buf_release(&b);
+}
+
 static void test_json_out_f64__reads_back_equal(void **state) {
   (void)state;
   uint64_t seed = 88172645463325252u;
@@ -460,6 +481,7 @@ int main(void) {
       cmocka_unit_test(test_json_load__names_the_file),
       cmocka_unit_test(test_json_out__document),
       cmocka_unit_test(test_json_quote__bad_utf8),
+      cmocka_unit_test(test_json_put__key_and_value),
       cmocka_unit_test(test_json_out_f64__reads_back_equal),
       cmocka_unit_test(test_json_quote__random_strings),
       cmocka_unit_test(test_json_out__first_failure_sticks),
