@@ -11,10 +11,8 @@
 
 #include "cli/term.h"
 #include "dflash/session.h"
+#include "engine/timings.h"
 #include "format/json.h"
-
-double df_stats_prompt_speed(const df_stats *st);     /* 0 when nothing was computed */
-double df_stats_generation_speed(const df_stats *st); /* 0 when no step ran */
 
 /* Block of lines on `out` (standard error colours). seed_note: NULL or text for the last line. */
 void df_stats_print(FILE *out, const df_term *t, const df_stats *st, df_finish finish, const char *note);

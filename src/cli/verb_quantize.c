@@ -2,7 +2,6 @@
 #include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/mem.h"
 #include "base/size.h"
@@ -32,15 +31,6 @@ typedef struct quantizer {
   double error, power; /* squared, over all rounded matrices */
 } quantizer;
 
-static int dtype_named(const char *name, size_t n) {
-  static const int k[] = {DF_F32, DF_Q4_0, DF_Q4_1, DF_Q8_0};
-  for (size_t i = 0; i < DF_COUNT_OF(k); i++) {
-    const char *s = df_dtype_name(k[i]);
-    if (strlen(s) == n && strncasecmp(s, name, n) == 0) return k[i];
-  }
-  return -1;
-}
-
 static df_status parse_rules(quantizer *q, const char *text, df_error *err) {
   for (const char *p = text; *p;) {
     const size_t len = strcspn(p, ",");
@@ -48,7 +38,7 @@ static df_status parse_rules(quantizer *q, const char *text, df_error *err) {
     rule *r = &q->rules[q->n_rules];
     if (q->n_rules == MOST_RULES) return DF_FAIL(err, DF_ERR_ARGUMENT, "more than %d types", MOST_RULES);
     const size_t width = eq ? (size_t)(eq - p) : 1;
-    r->dtype = dtype_named(name, len - (size_t)(name - p));
+    r->dtype = df_encode_type_named(name, len - (size_t)(name - p));
     if (r->dtype < 0 || width >= sizeof r->pattern) {
       (void)DF_FAIL(err, DF_ERR_ARGUMENT, "\"%.*s\" names no type that can be written", (int)len, p);
       df_error_hint(err, "Q4_0, Q4_1, Q8_0 or F32 for all matrices, or PATTERN=TYPE, separated by commas");

@@ -2,11 +2,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/mem.h"
 #include "base/size.h"
 #include "draft/fit.h"
+#include "kernels/encode.h"
 #include "model/vocab.h"
 
 df_draft_params df_draft_params_default(void) { return (df_draft_params){.draft_vocab = DF_DRAFT_VOCAB_AUTO}; }
@@ -35,14 +35,10 @@ static df_status check_fit(df_draft *d, df_error *err) {
 
 /* The type of params.weight_type, or -1 for none. */
 static df_status weight_type(const char *name, int *out, df_error *err) {
-  static const int k_types[] = {DF_Q4_0, DF_Q4_1, DF_Q8_0};
   *out = -1;
   if (!name) return DF_OK;
-  for (size_t i = 0; i < DF_COUNT_OF(k_types); i++)
-    if (strcasecmp(df_dtype_name(k_types[i]), name) == 0) {
-      *out = k_types[i];
-      return DF_OK;
-    }
+  *out = df_encode_type_named(name, strlen(name));
+  if (*out >= 0 && *out != DF_F32) return DF_OK;
   df_error_set(err, DF_ERR_ARGUMENT, __FILE__, __LINE__, "a draft cannot be rounded to \"%s\"", name);
   df_error_hint(err, "q4_0, q4_1 or q8_0");
   return DF_ERR_ARGUMENT;

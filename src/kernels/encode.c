@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 #include "kernels/blocks.h"
 
@@ -124,6 +125,15 @@ static void encode_q8_0(const float *x, uint8_t *p) {
 }
 
 bool df_can_encode(int dtype) { return dtype == DF_F32 || dtype == DF_Q4_0 || dtype == DF_Q4_1 || dtype == DF_Q8_0; }
+
+int df_encode_type_named(const char *name, size_t n) {
+  static const int k_types[] = {DF_F32, DF_Q4_0, DF_Q4_1, DF_Q8_0};
+  for (size_t i = 0; i < sizeof k_types / sizeof k_types[0]; i++) {
+    const char *s = df_dtype_name(k_types[i]);
+    if (strlen(s) == n && strncasecmp(s, name, n) == 0) return k_types[i];
+  }
+  return -1;
+}
 
 static void encode(df_dtype type, const float *x, size_t n, bool quick, void *dst) {
   uint8_t *p = dst;

@@ -181,22 +181,7 @@ static df_status chat_finish(df_task *t, df_choice *c, df_error *err) {
   return df_sse_end(t, &w);
 }
 
-static df_status chat_end(df_task *t, df_error *err) {
-  if (t->gen.include_usage) {
-    df_json_out w;
-    df_sse_begin(t, &w, err);
-    df_json_out_object(&w);
-    df_reply_stem(&w, t, "chat.completion.chunk");
-    df_json_out_key(&w, "choices");
-    df_json_out_array(&w);
-    df_json_out_close(&w);
-    df_usage_json(&w, t);
-    df_timings_json(&w, t);
-    df_json_out_close(&w);
-    DF_TRY(df_sse_end(t, &w));
-  }
-  return df_buf_puts(&t->out, "data: [DONE]\n\n", err);
-}
+static df_status chat_end(df_task *t, df_error *err) { return df_openai_stream_end(t, "chat.completion.chunk", err); }
 
 /* ---- whole replies ---- */
 

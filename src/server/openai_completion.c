@@ -189,22 +189,7 @@ static df_status completion_finish(df_task *t, df_choice *c, df_error *err) {
   return chunk(t, c, "", 0, NULL, NULL, df_finish_word(c->finish), err);
 }
 
-static df_status completion_end(df_task *t, df_error *err) {
-  if (t->gen.include_usage) {
-    df_json_out w;
-    df_sse_begin(t, &w, err);
-    df_json_out_object(&w);
-    df_reply_stem(&w, t, "text_completion");
-    df_json_out_key(&w, "choices");
-    df_json_out_array(&w);
-    df_json_out_close(&w);
-    df_usage_json(&w, t);
-    df_timings_json(&w, t);
-    df_json_out_close(&w);
-    DF_TRY(df_sse_end(t, &w));
-  }
-  return df_buf_puts(&t->out, "data: [DONE]\n\n", err);
-}
+static df_status completion_end(df_task *t, df_error *err) { return df_openai_stream_end(t, "text_completion", err); }
 
 /* ---- whole replies ---- */
 

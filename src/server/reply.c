@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/timings.h"
 #include "server/server_state.h"
 #include "text/utf8.h"
 
@@ -134,32 +135,9 @@ void df_usage_json(df_json_out *w, const df_task *t) {
 }
 
 void df_timings_of_stats(df_json_out *w, const df_stats *st) {
-  const uint32_t prompt_n = st->prompt_tokens - st->cached_tokens;
-  unsigned last = 0;
   df_json_out_key(w, "timings");
   df_json_out_object(w);
-  df_json_put_u64(w, "cache_n", st->cached_tokens);
-  df_json_put_u64(w, "prompt_n", prompt_n);
-  df_json_put_f64(w, "prompt_ms", st->prefill_ms);
-  df_json_put_f64(w, "prompt_per_token_ms", prompt_n ? st->prefill_ms / prompt_n : 0);
-  df_json_put_f64(w, "prompt_per_second", st->prefill_ms > 0 ? prompt_n * 1000.0 / st->prefill_ms : 0);
-  df_json_put_u64(w, "predicted_n", st->new_tokens);
-  df_json_put_f64(w, "predicted_ms", st->decode_ms);
-  df_json_put_f64(w, "predicted_per_token_ms", st->new_tokens ? st->decode_ms / st->new_tokens : 0);
-  df_json_put_f64(w, "predicted_per_second", st->decode_ms > 0 ? st->new_tokens * 1000.0 / st->decode_ms : 0);
-  df_json_put_f64(w, "first_token_ms", st->first_token_ms);
-  df_json_put_u64(w, "draft_n", st->drafted);
-  df_json_put_u64(w, "draft_n_accepted", st->accepted);
-  df_json_put_u64(w, "verify_n", st->verify_steps);
-  df_json_put_f64(w, "accept_length", df_stats_accept_length(st));
-  df_json_out_key(w, "accepted_per_pos");
-  df_json_out_array(w);
-  for (unsigned j = 0; j < DF_MAX_WIDTH; j++) {
-    if (st->drafted_at[j]) last = j + 1;
-  }
-  for (unsigned j = 0; j < last; j++)
-    df_json_out_f64(w, st->drafted_at[j] ? (double)st->accepted_at[j] / st->drafted_at[j] : 0);
-  df_json_out_close(w);
+  df_stats_timings(w, st);
   df_json_out_close(w);
 }
 
@@ -259,4 +237,21 @@ void df_sse_begin(df_task *t, df_json_out *w, df_error *err) {
 df_status df_sse_end(df_task *t, df_json_out *w) {
   DF_TRY(df_json_out_end(w));
   return df_buf_puts(&t->out, "\n\n", w->err);
+}
+
+df_status df_openai_stream_end(df_task *t, const char *object, df_error *err) {
+  if (t->gen.include_usage) {
+    df_json_out w;
+    df_sse_begin(t, &w, err);
+    df_json_out_object(&w);
+    df_reply_stem(&w, t, object);
+    df_json_out_key(&w, "choices");
+    df_json_out_array(&w);
+    df_json_out_close(&w);
+    df_usage_json(&w, t);
+    df_timings_json(&w, t);
+    df_json_out_close(&w);
+    DF_TRY(df_sse_end(t, &w));
+  }
+  return df_buf_puts(&t->out, "data: [DONE]\n\n", err);
 }

@@ -176,6 +176,8 @@ void df_dflash_json(df_json_out *w, df_choice *c, const df_piece *p);
 /* One event of a stream in t->out: "data: " and the value written between the two. */
 void df_sse_begin(df_task *t, df_json_out *w, df_error *err);
 df_status df_sse_end(df_task *t, df_json_out *w) DF_CHECK;
+/* The end of an OpenAI stream: the chunk with the usage, when asked for, and the end marker. */
+df_status df_openai_stream_end(df_task *t, const char *object, df_error *err) DF_CHECK;
 
 /* ---- bodies (request_body.c) ---- */
 
