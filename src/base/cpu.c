@@ -41,6 +41,11 @@ uint32_t df_cpu_features(void) {
   return f;
 }
 
+bool df_cpu_halves_cost_fma(void) {
+  uint32_t a, b, c, d;
+  return !__get_cpuid(0, &a, &b, &c, &d) || b != signature_AMD_ebx;
+}
+
 void df_cpu_brand(char *out, size_t cap) {
   uint32_t r[12] = {0};
   for (uint32_t i = 0; i < 3; i++) {
@@ -70,6 +75,7 @@ uint32_t df_cpu_features(void) {
 #else
 uint32_t df_cpu_features(void) { return 0; }
 #endif
+bool df_cpu_halves_cost_fma(void) { return true; }
 void df_cpu_brand(char *out, size_t cap) { (void)snprintf(out, cap, "unknown"); }
 #endif
 

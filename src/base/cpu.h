@@ -52,6 +52,9 @@ df_cpu_tier df_cpu_best_tier(void);
 const char *df_cpu_tier_name(df_cpu_tier t);
 /* Parses a tier name; returns -1 when unknown. */
 int df_cpu_tier_parse(const char *name);
+/* Whether widening half precision takes slots from multiply-adds (512-bit vectors): Intel converts on the ports that
+ * multiply, AMD beside them. Both ways of using that give the same bits. */
+bool df_cpu_halves_cost_fma(void);
 /* Number of processors this process may run on (affinity mask), at least 1. */
 unsigned df_cpu_count(void);
 /* Marketing name of the processor, "unknown" when the system does not say. Writes at most cap bytes. */

@@ -8,9 +8,10 @@
  *   V       positions that all queries of the tile see run as a tile; in between, each query runs alone over the
  *           positions it sees. The sums wait in part[] from one run to the next.
  *
- * Few queries (decode) read the half pages as they are. Many queries (verify, prefill) have K and V converted once,
- * 64 components (columns) at a time, to a scratch of 16 KB that stays in the first-level cache while all tiles of up
- * to 36 queries pass over it; sums wait in memory between slices. Conversion is exact, so both ways have equal bits.
+ * Few queries (decode) read the half pages as they are, and all do where converting them runs beside multiply-adds.
+ * Elsewhere many queries (verify, prefill) have K and V converted once, 64 components (columns) at a time, to a scratch
+ * of 16 KB that stays in the first-level cache while all tiles of up to 36 queries pass over it; sums wait in memory
+ * between slices. Conversion is exact, so both ways have equal bits.
  */
 #ifndef DF_KERNELS_ATTN_IMPL_H
 #define DF_KERNELS_ATTN_IMPL_H
@@ -268,9 +269,11 @@ static void convert_v(const df_attn_chunk *c, uint64_t any, size_t j0, size_t n,
   }
 }
 
-/* Tile t of a band asks for page t of the next chunk, so that the requests are spread over the band. */
-DF_INLINE void ask_one_page(attn_src *src, const void *const *ahead, uint32_t t, size_t at) {
-  for (uint32_t p = 0; p < ATTN_PAGES; p++) src->ahead[p] = ahead && p == t ? (const char *)ahead[p] + at : NULL;
+/* The tiles of a band share the pages of the next chunk among them, so that the requests are spread over the band. */
+DF_INLINE void ask_pages(attn_src *src, const void *const *ahead, uint32_t t, uint32_t tiles, size_t at) {
+  for (uint32_t p = 0; p < ATTN_PAGES; p++) {
+    src->ahead[p] = ahead && p % tiles == t ? (const char *)ahead[p] + at : NULL;
+  }
 }
 
 /* Up to 36 queries over half pages, converted slice by slice. */
@@ -280,13 +283,14 @@ static void attend_band(const df_attn_chunk *c, uint32_t iq, uint32_t n) {
   attn_src src = {.row = ATTN_SLICE, .row_ahead = (size_t)c->e * 2};
   const void *const *k_ahead = iq == 0 ? c->k_ahead : NULL, *const *v_ahead = iq == 0 ? c->v_ahead : NULL;
   uint64_t any = seen_by(c->visible + iq, n);
+  const uint32_t tiles = (n + ATTN_TILE - 1) / ATTN_TILE;
   for (size_t p = 0; p < ATTN_PAGES; p++) src.page[p] = x + p * DF_KV_PAGE * ATTN_SLICE;
   for (size_t d = 0; d < c->e; d += ATTN_SLICE) {
     size_t nd = c->e - d < ATTN_SLICE ? c->e - d : ATTN_SLICE;
     convert_k(c, any, d, nd, x);
     for (uint32_t i = 0, t, nth = 0; i < n; i += t, nth++) {
       t = tile_size(n - i);
-      ask_one_page(&src, k_ahead, nth, d * DF_KV_PAGE * 2);
+      ask_pages(&src, k_ahead, nth, tiles, d * DF_KV_PAGE * 2);
       attn_few f = {c->q + iq + i, c->visible + iq + i, c->part + iq + i, s + i};
       score_fns[DF_KV_F32][t - 1](&src, &f, d, nd);
     }
@@ -297,14 +301,16 @@ static void attend_band(const df_attn_chunk *c, uint32_t iq, uint32_t n) {
     convert_v(c, any, j, nj, x);
     for (uint32_t i = 0, t, nth = 0; i < n; i += t, nth++) {
       t = tile_size(n - i);
-      ask_one_page(&src, v_ahead, nth, j * 2);
+      ask_pages(&src, v_ahead, nth, tiles, j * 2);
       attn_few f = {c->q + iq + i, c->visible + iq + i, c->part + iq + i, s + i};
       value_rows(DF_KV_F32, t, &src, &f, j, nj);
     }
   }
 }
 
-static void attn_chunk_f16(const df_attn_chunk *c) {
+static void attn_chunk_f16(const df_attn_chunk *c) { attend(c, DF_KV_F16); }
+
+static void attn_chunk_f16_converted(const df_attn_chunk *c) {
   if (c->n_q < ATTN_MANY) {
     attend(c, DF_KV_F16);
     return;
@@ -397,8 +403,9 @@ static void attn_finish(const float *part, uint32_t e, float *out) {
   }
 }
 
-DF_INLINE void attn_table(df_kernels *t) {
-  t->attn_chunk[DF_KV_F16] = attn_chunk_f16;
+/* halves_cost: converting half precision takes turns with multiply-adds, so it pays to do it once for many queries. */
+DF_INLINE void attn_table(df_kernels *t, bool halves_cost) {
+  t->attn_chunk[DF_KV_F16] = halves_cost ? attn_chunk_f16_converted : attn_chunk_f16;
   t->attn_chunk[DF_KV_F32] = attn_chunk_f32;
   t->attn_merge = attn_merge;
   t->attn_fold = attn_fold;

@@ -5,4 +5,4 @@
 
 #include "kernels/simd/attn_impl.h"
 
-void df_kernels_attn_init__avx2(df_kernels *k) { attn_table(k); }
+void df_kernels_attn_init__avx2(df_kernels *k) { attn_table(k, true); }

@@ -5,4 +5,4 @@
 
 #include "kernels/simd/attn_impl.h"
 
-void df_kernels_attn_init__avx512(df_kernels *k) { attn_table(k); }
+void df_kernels_attn_init__avx512(df_kernels *k) { attn_table(k, df_cpu_halves_cost_fma()); }
