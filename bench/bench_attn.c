@@ -61,7 +61,7 @@ static void rig_init(rig *r, const shape *s, uint32_t depth, uint32_t threads) {
   must(df_pool_create(threads, &r->pool, &err), &err);
   must(df_cpu_create(r->pool, df_kernels_get(df_cpu_best_tier()), &r->cpu, &err), &err);
   must(df_pages_init(&r->pages, PAGE, depth + MAX_ROWS, &err), &err);
-  must(df_kv_store_init(&r->store, DF_KV_F16, r->layers, s->n_kv, s->head_dim, &r->pages, &err), &err);
+  must(df_kv_store_init(&r->store, DF_KV_F16, r->layers, s->n_kv, s->head_dim, &r->pages, NULL, &err), &err);
   must(df_kv_seq_init(&r->seq, PAGE, depth + MAX_ROWS, &err), &err);
   must(df_kv_seq_reserve(&r->seq, &r->pages, depth + MAX_ROWS, &err), &err);
   must(df_batch_init(&r->batch, MAX_ROWS, 1, (depth + MAX_ROWS + 63) / 64 * 4, &err), &err);
@@ -179,7 +179,7 @@ int main(int argc, char **argv) {
       rig_init(&r, &k_shapes[s], depth, threads);
       if (threads == 1)
         printf("%s, depth %u, %u layers, %.1f MB of K and V\n", k_shapes[s].name, depth, r.layers, kv_bytes(&r) / 1e6);
-      const df_attn_shape as = {r.s->n_kv * r.s->group, r.s->n_kv, r.s->head_dim, depth + MAX_ROWS, threads};
+      const df_attn_shape as = {r.s->n_kv * r.s->group, r.s->n_kv, r.s->head_dim, depth + MAX_ROWS, threads, NULL};
       for (uint32_t i = 0; i < N_LEAVES; i++) {
         df_error err = {0};
         df_attn *leaf;

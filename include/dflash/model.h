@@ -27,7 +27,9 @@ typedef struct df_draft df_draft;
 typedef bool (*df_progress_fn)(void *user, double fraction);
 
 typedef struct df_model_params {
-  uint32_t n_threads;   /* worker threads including the caller; 0 = one per processor of the affinity mask */
+  const char *device; /* where passes run: "cpu" (NULL), "cuda", "cuda:N" (card N, from 0), "auto" (a card when there is
+                         one that works, else cpu) */
+  uint32_t n_threads; /* worker threads including the caller; 0 = one per processor of the affinity mask */
   const char *cpu_tier; /* a name that "dflash version --cpu-info" lists; NULL = the best one here. Same results in
                            every tier */
   bool exact; /* oracle mode: weights widened to float32 and activations never rounded to 8 bits; slow, large */
@@ -48,10 +50,12 @@ typedef struct df_model_info {
   uint32_t n_threads;
   const char *cpu_tier;
   double load_ms;
+  const char *device; /* "cpu", "cuda:0"; borrowed from the model */
 } df_model_info;
 
 /* Opens a .gguf file, a .safetensors file or a Hugging Face folder and packs its weights.
- * Errors: IO, FORMAT, UNSUPPORTED (architecture, tensor type), MEMORY, CANCELLED. *out is set only on success. */
+ * Errors: IO, FORMAT, ARGUMENT (a device or tier nobody knows), UNSUPPORTED (architecture, tensor type, a device that
+ * this build or machine does not have), MEMORY (of the machine or the card), CANCELLED. *out is set only on success. */
 DF_API df_status df_model_open(const char *path, const df_model_params *params, df_model **out, df_error *err) DF_CHECK;
 DF_API void df_model_close(df_model *m); /* NULL is fine */
 DF_API df_model_info df_model_get_info(const df_model *m);

@@ -11,7 +11,7 @@
 #ifndef DF_ATTENTION_BACKEND_H
 #define DF_ATTENTION_BACKEND_H
 
-#include "device/program.h"
+#include "device/device.h"
 
 typedef struct df_attn df_attn;
 
@@ -20,6 +20,7 @@ typedef struct df_attn_shape {
   uint32_t n_heads, n_kv, head_dim;
   uint32_t max_positions; /* KV length a sequence may reach */
   uint32_t n_workers;
+  df_device *device; /* that the ops run on, borrowed; NULL = the host */
 } df_attn_shape;
 
 typedef struct df_attn_caps {
@@ -97,5 +98,6 @@ static inline void df_attn_free(df_attn *a) {
 df_status df_attn_naive_create(const df_attn_shape *shape, df_attn **out, df_error *err) DF_CHECK;
 df_status df_attn_flash_create(const df_attn_shape *shape, df_attn **out, df_error *err) DF_CHECK;
 df_status df_attn_splitkv_create(const df_attn_shape *shape, df_attn **out, df_error *err) DF_CHECK;
+df_status df_attn_cuda_create(const df_attn_shape *shape, df_attn **out, df_error *err) DF_CHECK;
 
 #endif

@@ -72,15 +72,47 @@ df_status df_leaf_commit(df_attn *a, const df_batch *batch, const uint32_t *lens
   return DF_OK;
 }
 
+static void free_parts(const df_leaf *l, float *parts, size_t bytes) {
+  df_device_unmap(l->shape.device, parts);
+  df_pages_free(parts, bytes);
+}
+
 void df_leaf_free(df_attn *a) {
   df_leaf *l = (df_leaf *)a;
-  df_pages_free(l->parts, l->parts_bytes);
+  free_parts(l, l->parts, l->parts_bytes);
   while (l->outgrown) {
     df_leaf_scratch *old = l->outgrown;
     l->outgrown = old->next;
-    df_pages_free(old, old->bytes);
+    free_parts(l, old->memory, old->bytes);
+    df_free(old);
   }
   df_free(l);
+}
+
+uint32_t df_leaf_max_chunks(const df_leaf *l) { return (l->shape.max_positions + DF_KV_CHUNK - 1) / DF_KV_CHUNK; }
+
+df_status df_leaf_grow_parts(df_leaf *l, size_t queries, df_error *err) {
+  size_t floats, bytes;
+  if (!df_mul_size(queries, df_leaf_max_chunks(l), &floats) ||
+      !df_mul_size(floats, (DF_ATTN_PART + l->shape.head_dim) * sizeof(float), &bytes))
+    return DF_FAIL(err, DF_ERR_LIMIT, "parts of %zu queries overflow memory", queries);
+  if (bytes <= l->parts_bytes) return DF_OK;
+  df_leaf_scratch *old = l->parts ? df_alloc(sizeof *old) : NULL;
+  float *p = !l->parts || old ? df_pages_alloc(bytes) : NULL; /* backed only as far as contexts really reach */
+  const df_status s = p ? df_device_map(l->shape.device, p, bytes, DF_MEM_SCRATCH, "parts of attention", err)
+                        : DF_OOM(err, "parts of attention", bytes);
+  if (s != DF_OK) {
+    df_pages_free(p, bytes);
+    df_free(old);
+    return s;
+  }
+  if (old) {
+    *old = (df_leaf_scratch){l->outgrown, l->parts, l->parts_bytes};
+    l->outgrown = old;
+  }
+  l->parts = p;
+  l->parts_bytes = bytes;
+  return DF_OK;
 }
 
 uint32_t df_leaf_max_tile(const df_leaf *l) {

@@ -11,12 +11,12 @@ typedef struct df_leaf {
   uint32_t max_seqs, max_rows; /* of graph_init */
   float *parts;                /* splitkv: partial results of all KV chunks */
   size_t parts_bytes;
-  struct df_leaf_scratch *outgrown; /* former parts: programs recorded before still point there */
+  struct df_leaf_scratch *outgrown; /* former parts: programs recorded before still point there; owned */
 } df_leaf;
 
-/* Header of outgrown scratch, written into the scratch itself. */
 typedef struct df_leaf_scratch {
   struct df_leaf_scratch *next;
+  float *memory;
   size_t bytes;
 } df_leaf_scratch;
 
@@ -34,6 +34,11 @@ df_attn *df_leaf_half(df_attn *a, uint32_t i);
 df_status df_leaf_commit(df_attn *a, const df_batch *batch, const uint32_t *lens, uint32_t n_seqs,
                          df_error *err) DF_CHECK;
 void df_leaf_free(df_attn *a);
+
+/* Room for parts of so many queries in all: allocated, mapped, zero. LIMIT, MEMORY. */
+df_status df_leaf_grow_parts(df_leaf *l, size_t queries, df_error *err) DF_CHECK;
+/* KV chunks of the longest sequence. */
+uint32_t df_leaf_max_chunks(const df_leaf *l);
 
 /* Most query rows of one chunk. */
 uint32_t df_leaf_max_tile(const df_leaf *l);

@@ -7,33 +7,57 @@
 #include "base/log.h"
 #include "base/size.h"
 
-static const df_attn_entry k_leaves[] = {
+static const df_attn_entry k_host[] = {
     {"flash", df_attn_flash_create},
     {"splitkv", df_attn_splitkv_create},
     {"naive", df_attn_naive_create},
 };
 
-/* On a CPU-only build: prefill-shaped kernels of other engines map to flash, decode-shaped ones to splitkv. */
+static const df_attn_entry k_cuda[] = {{"cuda", df_attn_cuda_create}};
+
 static const struct {
-  const char *alias, *name;
+  const df_attn_entry *leaf;
+  uint32_t n;
+} k_sets[DF_LEAVES_COUNT] = {
+    [DF_LEAVES_HOST] = {k_host, DF_COUNT_OF(k_host)}, [DF_LEAVES_CUDA] = {k_cuda, DF_COUNT_OF(k_cuda)}};
+
+/* What a name that is no leaf of a set stands for there, NULL: nothing. On the processor prefill-shaped kernels of
+ * other engines map to flash, decode-shaped ones to splitkv. On a card one leaf has both roles. */
+static const struct {
+  const char *alias;
+  const char *name[DF_LEAVES_COUNT];
 } k_aliases[] = {
-    {"flashinfer", "flash"},   {"triton", "flash"},       {"fa3", "flash"},   {"fa4", "flash"},
-    {"torch_native", "naive"}, {"trtllm_mha", "splitkv"}, {"xqa", "splitkv"}, {"flashmla", "splitkv"},
+    {"flashinfer", {"flash", "cuda"}}, {"triton", {"flash", "cuda"}},       {"fa3", {"flash", "cuda"}},
+    {"fa4", {"flash", "cuda"}},        {"torch_native", {"naive", "cuda"}}, {"trtllm_mha", {"splitkv", "cuda"}},
+    {"xqa", {"splitkv", "cuda"}},      {"flashmla", {"splitkv", "cuda"}},   {"flash", {NULL, "cuda"}},
+    {"splitkv", {NULL, "cuda"}},       {"naive", {NULL, "cuda"}},
 };
 
-/* Index in k_aliases, -1 when it is none. */
-static int alias_of(const char *name) {
+/* Index in k_aliases of a name that is an alias in this set, -1 when it is none. */
+static int alias_of(const char *name, df_leaf_set set) {
   for (size_t i = 0; i < DF_COUNT_OF(k_aliases); i++)
-    if (strcmp(name, k_aliases[i].alias) == 0) return (int)i;
+    if (k_aliases[i].name[set] && strcmp(name, k_aliases[i].alias) == 0) return (int)i;
   return -1;
 }
 
+static const df_attn_entry *leaf_of(const char *name, df_leaf_set set) {
+  for (uint32_t i = 0; i < k_sets[set].n; i++)
+    if (strcmp(name, k_sets[set].leaf[i].name) == 0) return &k_sets[set].leaf[i]; /* checksrc: allow backend-name */
+  return NULL;
+}
+
+/* Of the names of a set, then its aliases: name i, NULL behind the last. */
+static const char *name_at(df_leaf_set set, size_t i) {
+  if (i < k_sets[set].n) return k_sets[set].leaf[i].name;
+  i -= k_sets[set].n;
+  return i < DF_COUNT_OF(k_aliases) ? k_aliases[i].alias : NULL;
+}
+
 /* The known name that a mistyped one is nearest to, or NULL. */
-static const char *nearest(const char *name) {
-  const char *best = NULL;
+static const char *nearest(const char *name, df_leaf_set set) {
+  const char *best = NULL, *known;
   unsigned limit = strlen(name) <= 5 ? 2 : 3;
-  for (size_t i = 0; i < DF_COUNT_OF(k_leaves) + DF_COUNT_OF(k_aliases); i++) {
-    const char *known = i < DF_COUNT_OF(k_leaves) ? k_leaves[i].name : k_aliases[i - DF_COUNT_OF(k_leaves)].alias;
+  for (size_t i = 0; (known = name_at(set, i)) != NULL; i++) {
     unsigned d = df_edit_distance(name, strlen(name), known, strlen(known), limit);
     if (strlen(name) >= 3 && strncmp(name, known, strlen(name)) == 0) d = 1; /* "trtllm" for "trtllm_mha" */
     if (d > limit || (best && d == limit)) continue;
@@ -43,30 +67,45 @@ static const char *nearest(const char *name) {
   return best;
 }
 
-df_status df_attn_find(const char *name, const df_attn_entry **out, bool *is_alias, df_error *err) {
-  const int alias = alias_of(name);
-  const char *wanted = alias < 0 ? name : k_aliases[alias].name;
+/* A name that only another device knows. */
+static df_status elsewhere(const char *name, df_error *err) {
+  (void)DF_FAIL(err, DF_ERR_UNSUPPORTED, "attention backend \"%.60s\" runs on a card only", name);
+  df_error_hint(err, "give --device cuda, or one of flash, splitkv, naive");
+  return DF_ERR_UNSUPPORTED;
+}
+
+df_status df_attn_find(const char *name, df_leaf_set set, const df_attn_entry **out, bool *is_alias, df_error *err) {
+  const int alias = alias_of(name, set);
+  const df_attn_entry *leaf = leaf_of(alias < 0 ? name : k_aliases[alias].name[set], set);
   *is_alias = alias >= 0;
-  for (size_t i = 0; i < DF_COUNT_OF(k_leaves); i++) {
-    if (strcmp(wanted, k_leaves[i].name) == 0) { /* a name the user gave. checksrc: allow backend-name */
-      *out = &k_leaves[i];
-      return DF_OK;
-    }
+  if (leaf) {
+    *out = leaf;
+    return DF_OK;
   }
-  const char *near = nearest(name);
+  if (set == DF_LEAVES_HOST && leaf_of(name, DF_LEAVES_CUDA)) return elsewhere(name, err);
+  const char *near = nearest(name, set);
+  const char *own = set == DF_LEAVES_CUDA ? "cuda" : "flash, splitkv or naive";
   if (near)
     (void)DF_FAIL(err, DF_ERR_ARGUMENT, "unknown attention backend \"%.60s\", did you mean \"%s\"?", name, near);
   else
-    (void)DF_FAIL(err, DF_ERR_ARGUMENT, "unknown attention backend \"%.60s\" (use flash, splitkv or naive)", name);
-  df_error_hint(err,
-                "known backends: flash, splitkv, naive; aliases: flashinfer, triton, fa3, fa4, torch_native, "
-                "trtllm_mha, xqa, flashmla");
+    (void)DF_FAIL(err, DF_ERR_ARGUMENT, "unknown attention backend \"%.60s\" (use %s)", name, own);
+  df_error_hint(
+      err,
+      "known backends: flash, splitkv, naive, with --device cuda cuda; aliases: flashinfer, triton, fa3, fa4, "
+      "torch_native, trtllm_mha, xqa, flashmla");
   return DF_ERR_ARGUMENT;
 }
 
-void df_attn_alias_report(const char *name) {
-  static atomic_uint reported; /* bit per alias: engines come and go, the user reads it once */
-  const int alias = alias_of(name);
-  if (alias < 0 || atomic_fetch_or(&reported, 1u << alias) & 1u << alias) return;
-  df_log(DF_LOG_INFO, "attention backend \"%s\" runs as \"%s\" on this device", name, k_aliases[alias].name);
+const df_attn_entry *df_attn_leaves(df_leaf_set set, uint32_t *n) {
+  *n = k_sets[set].n;
+  return k_sets[set].leaf;
+}
+
+const df_attn_entry *df_attn_default(const df_device *d) { return &k_sets[d ? d->leaves : DF_LEAVES_HOST].leaf[0]; }
+
+void df_attn_alias_report(const char *name, df_leaf_set set) {
+  static atomic_uint reported[DF_LEAVES_COUNT]; /* bit per alias: engines come and go, the user reads it once */
+  const int alias = alias_of(name, set);
+  if (alias < 0 || atomic_fetch_or(&reported[set], 1u << alias) & 1u << alias) return;
+  df_log(DF_LOG_INFO, "attention backend \"%s\" runs as \"%s\" on this device", name, k_aliases[alias].name[set]);
 }

@@ -1,9 +1,7 @@
 /* splitkv: decode-shaped. Workers share the KV range of a sequence: every chunk of 64 positions yields a part, parts
  * are merged in order with flash's own operations, so both leaves give equal bits. Never reads a mask. */
 #include "attention/leaf.h"
-#include "base/mem.h"
 #include "base/size.h"
-#include "device/cpu/cpu_ops.h"
 
 enum { MAX_ROWS = 64 }; /* bounds the part buffer: prefill through this leaf goes in passes of 64 rows */
 
@@ -19,28 +17,11 @@ static df_attn_caps splitkv_caps(const df_attn *a) {
                         .page_sizes = DF_PAGE_SIZES};
 }
 
-static uint32_t max_chunks(const df_leaf *l) { return (l->shape.max_positions + DF_KV_CHUNK - 1) / DF_KV_CHUNK; }
-
 static df_status splitkv_graph_init(df_attn *a, uint32_t max_seqs, uint32_t max_rows, df_error *err) {
   df_leaf *l = (df_leaf *)a;
   const uint32_t rows = DF_MIN(max_rows, (uint32_t)MAX_ROWS);
   /* Row tiles round up, and need not divide 16: room for one more tile per sequence. */
-  const size_t queries = ((size_t)rows + DF_TILE_ROWS) * l->shape.n_heads;
-  size_t floats, bytes;
-  if (!df_mul_size(queries * max_seqs, max_chunks(l), &floats) ||
-      !df_mul_size(floats, (DF_ATTN_PART + l->shape.head_dim) * sizeof(float), &bytes))
-    return DF_FAIL(err, DF_ERR_LIMIT, "split-KV scratch for %u sequences overflows memory", max_seqs);
-  if (bytes > l->parts_bytes) {
-    float *p = df_pages_alloc(bytes); /* backed only as far as contexts really reach */
-    if (!p) return DF_OOM(err, "split-KV scratch", bytes);
-    if (l->parts) {
-      df_leaf_scratch *old = (df_leaf_scratch *)(void *)l->parts;
-      *old = (df_leaf_scratch){l->outgrown, l->parts_bytes};
-      l->outgrown = old;
-    }
-    l->parts = p;
-    l->parts_bytes = bytes;
-  }
+  DF_TRY(df_leaf_grow_parts(l, ((size_t)rows + DF_TILE_ROWS) * l->shape.n_heads * max_seqs, err));
   return df_leaf_graph_init(a, max_seqs, max_rows, err);
 }
 
@@ -59,7 +40,7 @@ static df_status splitkv_emit(df_attn *a, const df_attn_pass *pass, const df_att
     return DF_FAIL(err, DF_ERR_LIMIT, "attention backend \"%s\" runs at most %u rows of a sequence in one pass",
                    a->label, DF_MIN(l->max_rows, (uint32_t)MAX_ROWS));
   op.parts = l->parts;
-  op.max_chunks = max_chunks(l);
+  op.max_chunks = df_leaf_max_chunks(l);
   const uint32_t tiles = df_program_max_seqs(pass->program) * op.n_kv * op.n_tiles;
   op.n_split = (2 * l->shape.n_workers + tiles - 1) / tiles;
   while (tiles * op.n_split % l->shape.n_workers) op.n_split++; /* no worker has one share more than another */

@@ -60,11 +60,11 @@ df_status df_batch_sizes_parse(const char *text, uint32_t *out, uint32_t *n, df_
 
 /* ---- checks that need no model ---- */
 
-static df_status check_backend(const df_opts *o, df_opt_id id, df_error *err) {
+static df_status check_backend(const df_opts *o, df_opt_id id, df_leaf_set leaves, df_error *err) {
   const df_attn_entry *entry;
   bool alias;
   if (!df_opt_given(o, id)) return DF_OK;
-  df_status st = df_attn_find(o->v[id].text, &entry, &alias, err);
+  df_status st = df_attn_find(o->v[id].text, leaves, &entry, &alias, err);
   if (st != DF_OK) df_error_prefix(err, "--%s", df_opt_table[id].name);
   return st;
 }
@@ -84,10 +84,20 @@ static df_status check_graph_bs(const df_opts *o, df_error *err) {
   return st;
 }
 
+static df_status check_device(const df_opts *o, df_leaf_set *leaves, df_error *err) {
+  *leaves = DF_LEAVES_HOST;
+  if (!df_opt_given(o, OPT_DEVICE)) return DF_OK;
+  df_status st = df_device_check(o->v[OPT_DEVICE].text, leaves, err);
+  if (st != DF_OK) df_error_prefix(err, "--device %s", o->v[OPT_DEVICE].text);
+  return st;
+}
+
 df_status df_attention_opts_check(const df_opts *o, df_error *err) {
   static const df_opt_id backends[] = {OPT_ATTENTION_BACKEND, OPT_PREFILL_ATTENTION_BACKEND,
                                        OPT_DECODE_ATTENTION_BACKEND, OPT_VERIFY_ATTENTION_BACKEND};
-  for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) DF_TRY(check_backend(o, backends[i], err));
+  df_leaf_set leaves;
+  DF_TRY(check_device(o, &leaves, err));
+  for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) DF_TRY(check_backend(o, backends[i], leaves, err));
   DF_TRY(check_page_size(o, err));
   return check_graph_bs(o, err);
 }

@@ -13,8 +13,8 @@ enum { DF_BATCH_SIZES_MAX = 64 };
  * possible). ARGUMENT with one line that says what is wrong where. */
 df_status df_batch_sizes_parse(const char *text, uint32_t *out, uint32_t *n, df_error *err) DF_CHECK;
 
-/* Refuses backend names, a page size or a list of batch sizes that nobody knows, in one line that names option, value
- * and remedy. The model is not needed for this, so it comes before loading. */
+/* Refuses a device, backend names, a page size or a list of batch sizes that nobody knows, in one line that names
+ * option, value and remedy. The model is not needed for this, so it comes before loading. */
 df_status df_attention_opts_check(const df_opts *o, df_error *err) DF_CHECK;
 
 /* All session parameters. sizes [DF_BATCH_SIZES_MAX] is the storage of a list of batch sizes and outlives *sp. */

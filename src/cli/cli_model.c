@@ -59,6 +59,7 @@ static df_status open_both(df_loaded *l, df_cli *cli, bool with_draft, df_error 
   DF_TRY(df_target_resolve(o, df_opt_text(o, OPT_MODEL, NULL), &l->model_path, err));
   if (with_draft) DF_TRY(df_draft_resolve(o, df_opt_text(o, OPT_DRAFT_MODEL, NULL), &l->draft_path, err));
   df_progress_begin(&bar, &cli->term, "loading", 1000, 0, false);
+  mp.device = df_opt_text(o, OPT_DEVICE, NULL);
   mp.n_threads = (uint32_t)df_opt_int(o, OPT_THREADS, 0);
   mp.cpu_tier = df_opt_text(o, OPT_CPU, NULL);
   mp.exact = df_opt_on(o, OPT_EXACT, false);

@@ -28,6 +28,7 @@ typedef enum df_opt_id {
   OPT_DRAFT_QUANT,
   OPT_CTX_SIZE,
   OPT_THREADS,
+  OPT_DEVICE,
   OPT_CPU,
   OPT_EXACT,
   OPT_CACHE_TYPE_K,

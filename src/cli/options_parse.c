@@ -80,8 +80,8 @@ const char *df_opt_suggest(const char *s, size_t n, uint32_t verbs) {
 static const struct {
   const char *flags, *advice;
 } foreign[] = {
-    {"-ngl --gpu-layers --n-gpu-layers -ngld --device -dev --main-gpu -mg --split-mode -sm --tensor-split -ts",
-     "everything runs on the processor; leave the flag out"},
+    {"-ngl --gpu-layers --n-gpu-layers -ngld -dev --main-gpu -mg --split-mode -sm --tensor-split -ts",
+     "a model runs on one device as a whole: --device cpu, or --device cuda"},
     {"-hf --hf-repo -hff --hf-file -hfd --spec-draft-hf -mu --model-url", "fetch first: dflash pull ORG/NAME[:FILE]"},
     {"--draft --draft-n --draft-max", "use --spec-draft-n-max N"},
     {"--draft-min --draft-n-min --spec-draft-n-min --draft-p-min --spec-draft-p-min -cd --ctx-size-draft",

@@ -27,6 +27,7 @@ static void take_options(const df_opts *o, df_doctor_params *p, uint32_t *sizes,
   /* run and chat step one request; a list of batch sizes asks what a larger engine would record. */
   p->engine.max_seqs = s->n_graph_seqs ? s->graph_seqs[s->n_graph_seqs - 1] : 1;
   p->model_params = df_model_params_default();
+  p->model_params.device = df_opt_text(o, OPT_DEVICE, NULL);
   p->model_params.n_threads = (uint32_t)df_opt_int(o, OPT_THREADS, 0);
   p->model_params.cpu_tier = df_opt_text(o, OPT_CPU, NULL);
   p->model_params.exact = df_opt_on(o, OPT_EXACT, false);

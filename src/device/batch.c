@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/size.h"
 
 const char *df_mode_name(df_mode m) {
   static const char *const names[] = {"extend", "decode", "target-verify", "draft-block", "idle"};
@@ -14,34 +15,44 @@ const char *df_mask_layout_name(df_mask_layout m) {
   return (unsigned)m < 3 ? names[m] : "?";
 }
 
+/* Places an array of n items of 4 bytes behind those before it; with block NULL only its room is counted. */
+static void *place(uint8_t *block, size_t *at, size_t n) {
+  void *p = block ? block + *at : NULL;
+  *at = df_round_up(*at + 4 * n, 64);
+  return p;
+}
+
+static size_t place_all(df_batch *b, uint8_t *block) {
+  size_t at = 0;
+  b->ids = place(block, &at, b->max_rows);
+  b->pos = place(block, &at, b->max_rows);
+  b->slot = place(block, &at, b->max_rows);
+  b->out_row = place(block, &at, b->max_rows);
+  b->q_start = place(block, &at, (size_t)b->max_seqs + 1);
+  b->kv_len = place(block, &at, b->max_seqs);
+  b->state_slot = place(block, &at, b->max_seqs);
+  b->page_table = place(block, &at, (size_t)b->max_seqs * b->max_pages);
+  return at;
+}
+
 df_status df_batch_init(df_batch *b, uint32_t max_rows, uint32_t max_seqs, uint32_t max_pages, df_error *err) {
   df_batch t = {.max_rows = max_rows, .max_seqs = max_seqs, .max_pages = max_pages};
-  t.ids = df_calloc(max_rows, sizeof *t.ids);
-  t.pos = df_calloc(max_rows, sizeof *t.pos);
-  t.slot = df_calloc(max_rows, sizeof *t.slot);
-  t.out_row = df_calloc(max_rows, sizeof *t.out_row);
-  t.q_start = df_calloc((size_t)max_seqs + 1, sizeof *t.q_start);
-  t.kv_len = df_calloc(max_seqs, sizeof *t.kv_len);
-  t.state_slot = df_calloc(max_seqs, sizeof *t.state_slot);
-  t.page_table = df_calloc((size_t)max_seqs * max_pages, sizeof *t.page_table);
-  if (!t.ids || !t.pos || !t.slot || !t.out_row || !t.q_start || !t.kv_len || !t.state_slot || !t.page_table) {
-    df_batch_release(&t);
-    return DF_OOM(err, "batch inputs", max_rows);
-  }
+  t.block_bytes = place_all(&t, NULL);
+  t.block = df_calloc(1, t.block_bytes);
+  if (!t.block) return DF_OOM(err, "batch inputs", t.block_bytes);
+  (void)place_all(&t, t.block);
   *b = t;
   return DF_OK;
 }
 
 void df_batch_release(df_batch *b) {
-  df_free(b->ids);
-  df_free(b->pos);
-  df_free(b->slot);
-  df_free(b->out_row);
-  df_free(b->q_start);
-  df_free(b->kv_len);
-  df_free(b->state_slot);
-  df_free(b->page_table);
+  df_free(b->block);
   *b = (df_batch){0};
+}
+
+size_t df_batch_bytes(const df_batch *b, uint32_t n_seqs) {
+  const size_t fixed = (size_t)((const uint8_t *)b->page_table - (const uint8_t *)b->block);
+  return fixed + (size_t)n_seqs * b->max_pages * sizeof *b->page_table;
 }
 
 size_t df_mask_seq_bytes(const df_batch *b, uint32_t seq, df_mask_layout layout) {
@@ -51,7 +62,7 @@ size_t df_mask_seq_bytes(const df_batch *b, uint32_t seq, df_mask_layout layout)
 }
 
 df_status df_mask_buffer_init(df_mask_buffer *m, uint32_t max_seqs, size_t cap, df_error *err) {
-  df_mask_buffer t = {.cap = cap};
+  df_mask_buffer t = {.cap = cap, .max_seqs = max_seqs};
   t.bytes = df_pages_alloc(cap);
   t.start = df_calloc(max_seqs, sizeof *t.start);
   if (!t.bytes || !t.start) {
@@ -81,6 +92,7 @@ df_status df_mask_buffer_load(df_mask_buffer *m, const df_batch *b, df_error *er
                    df_mask_layout_name(b->mask_layout), b->mask_bytes, live, at, m->cap);
   memcpy(m->bytes, b->mask, live);
   memset(m->bytes + live, 1, at - live);
+  m->used = at;
   return DF_OK;
 }
 

@@ -33,8 +33,9 @@ const char *df_mask_layout_name(df_mask_layout m);
  * one planned without leaves what was there, which is why a program captured with a mask must not run without. */
 typedef struct df_mask_buffer {
   uint8_t *bytes;
-  size_t *start; /* [max_seqs] first byte of each sequence */
-  size_t cap;
+  size_t *start;    /* [max_seqs] first byte of each sequence */
+  size_t cap, used; /* used: bytes of the last mask, padding included */
+  uint32_t max_seqs;
 } df_mask_buffer;
 
 typedef struct df_batch {
@@ -52,6 +53,8 @@ typedef struct df_batch {
   uint32_t *page_table; /* [max_seqs][max_pages]: 16-slot blocks, or slots when the page size is 1 */
   uint32_t *state_slot; /* [max_seqs] of recurrent layers; 0 = sink */
   uint32_t *out_row;    /* [max_rows] row of the pass that output row i is computed from */
+  void *block;          /* holds all arrays, the page table last (a view's q_start lies elsewhere) */
+  size_t block_bytes;
   /* the mask this pass was given, if any; borrowed */
   df_mask_layout mask_layout;
   const uint8_t *mask; /* live sequence after sequence without gaps */
@@ -60,6 +63,8 @@ typedef struct df_batch {
 
 df_status df_batch_init(df_batch *b, uint32_t max_rows, uint32_t max_seqs, uint32_t max_pages, df_error *err) DF_CHECK;
 void df_batch_release(df_batch *b);
+/* First bytes of the block that a pass of at most n sequences reads. */
+size_t df_batch_bytes(const df_batch *b, uint32_t n_seqs);
 
 /* Bytes of sequence b's mask in a layout. */
 size_t df_mask_seq_bytes(const df_batch *b, uint32_t seq, df_mask_layout layout);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/pool.h"
 #include "base/size.h"
 
 enum { MAX_OPS = 4096, ARENA_BYTES = 4 << 20, CHUNK_BYTES = 64 << 10 };
@@ -15,6 +16,9 @@ struct df_program {
   uint32_t *n_chunks;
   uint8_t *arena; /* op arguments; addresses stay fixed, so it never grows */
   size_t arena_used;
+  void *made; /* by a device */
+  size_t made_bytes;
+  void (*release)(void *made);
 };
 
 const char *df_op_name(df_op_kind k) {
@@ -44,8 +48,18 @@ df_status df_program_create(uint32_t max_rows, uint32_t max_seqs, uint32_t n_wor
   return DF_OK;
 }
 
+void df_program_attach(df_program *p, void *made, size_t bytes, void (*release)(void *made)) {
+  if (p->made) p->release(p->made);
+  p->made = made;
+  p->made_bytes = bytes;
+  p->release = release;
+}
+
+void *df_program_attached(const df_program *p) { return p->made; }
+
 void df_program_free(df_program *p) {
   if (!p) return;
+  df_program_attach(p, NULL, 0, NULL);
   df_pages_free(p->ops, MAX_OPS * sizeof *p->ops);
   df_pages_free(p->steps, MAX_OPS * sizeof *p->steps);
   df_pages_free(p->n_chunks, MAX_OPS * sizeof *p->n_chunks);
@@ -58,13 +72,14 @@ void df_program_clear(df_program *p, uint32_t max_rows, uint32_t max_seqs) {
   p->max_seqs = max_seqs;
   p->n_ops = 0;
   p->arena_used = 0;
+  df_program_attach(p, NULL, 0, NULL);
 }
 
 uint32_t df_program_max_rows(const df_program *p) { return p->max_rows; }
 uint32_t df_program_max_seqs(const df_program *p) { return p->max_seqs; }
 uint32_t df_program_n_workers(const df_program *p) { return p->n_workers; }
 size_t df_program_bytes(const df_program *p) {
-  return p->n_ops * (sizeof(df_op) + sizeof(df_step) + sizeof(uint32_t)) + p->arena_used;
+  return p->n_ops * (sizeof(df_op) + sizeof(df_step) + sizeof(uint32_t)) + p->arena_used + p->made_bytes;
 }
 
 const df_op *df_program_ops(const df_program *p, uint32_t *n) {
@@ -74,19 +89,56 @@ const df_op *df_program_ops(const df_program *p, uint32_t *n) {
 df_step *df_program_steps(df_program *p) { return p->steps; }
 const uint32_t *df_program_chunks(const df_program *p) { return p->n_chunks; }
 
+df_status df_program_keep(df_program *p, const void *data, size_t bytes, void **out, df_error *err) {
+  const size_t need = df_round_up(bytes, 64);
+  if (need > ARENA_BYTES - p->arena_used)
+    return DF_FAIL(err, DF_ERR_LIMIT, "a program of more than %d bytes is not supported", ARENA_BYTES);
+  *out = p->arena + p->arena_used;
+  memcpy(*out, data, bytes);
+  p->arena_used += need;
+  return DF_OK;
+}
+
 static df_status push(df_program *p, df_op_kind kind, const void *args, size_t bytes, uint32_t n_chunks,
                       df_error *err) {
-  const size_t need = df_round_up(bytes, 64);
-  if (p->n_ops == p->cap_ops || p->arena_used + need > ARENA_BYTES)
+  void *copy;
+  if (p->n_ops == p->cap_ops)
     return DF_FAIL(err, DF_ERR_LIMIT, "a program of more than %d ops is not supported", MAX_OPS);
-  void *copy = p->arena + p->arena_used;
-  memcpy(copy, args, bytes);
-  p->arena_used += need;
+  DF_TRY(df_program_keep(p, args, bytes, &copy, err));
   p->ops[p->n_ops] = (df_op){kind, n_chunks, copy};
   p->n_chunks[p->n_ops] = n_chunks;
   p->n_ops++;
   return DF_OK;
 }
+
+size_t df_op_args_bytes(df_op_kind k) {
+  static const size_t bytes[DF_OP_COUNT] = {
+      [DF_OP_EMBED] = sizeof(df_op_embed),       [DF_OP_NORM] = sizeof(df_op_norm),
+      [DF_OP_QUANTIZE] = sizeof(df_op_quantize), [DF_OP_LINEAR] = sizeof(df_op_linear),
+      [DF_OP_FFN_UP] = sizeof(df_op_ffn_up),     [DF_OP_ROPE_KV] = sizeof(df_op_rope_kv),
+      [DF_OP_TAP] = sizeof(df_op_tap),           [DF_OP_ATTN_NAIVE] = sizeof(df_op_attn),
+      [DF_OP_ATTN_TILE] = sizeof(df_op_attn),    [DF_OP_ATTN_SPLIT] = sizeof(df_op_attn),
+      [DF_OP_ATTN_MERGE] = sizeof(df_op_attn),   [DF_OP_RECURRENT] = sizeof(df_op_recurrent),
+      [DF_OP_ARGMAX] = sizeof(df_op_argmax)};
+  return (unsigned)k < DF_OP_COUNT ? bytes[k] : 0;
+}
+
+df_status df_program_copy(const df_program *p, df_program **out, df_error *err) {
+  df_program *c;
+  DF_TRY(df_program_create(p->max_rows, p->max_seqs, p->n_workers, &c, err));
+  for (uint32_t i = 0; i < p->n_ops; i++) {
+    const df_op *op = &p->ops[i];
+    const df_status s = push(c, op->kind, op->args, df_op_args_bytes(op->kind), op->n_chunks, err);
+    if (s == DF_OK) continue;
+    df_program_free(c);
+    return s;
+  }
+  *out = c;
+  return DF_OK;
+}
+
+/* The arguments lie in the arena of p itself. */
+void *df_program_args(df_program *p, uint32_t op) { return p->arena + ((const uint8_t *)p->ops[op].args - p->arena); }
 
 /* Row-wise ops: a few rows a chunk, so that a prefill spreads and a decode stays one chunk. */
 static uint32_t row_chunks(const df_program *p) { return (p->max_rows + DF_ROWS_PER_CHUNK - 1) / DF_ROWS_PER_CHUNK; }

@@ -5,15 +5,16 @@
  * at emission; what changes between runs lives in a df_batch. An op splits into chunks that may run on any
  * worker in any order; the next op starts when all chunks of the one before are done.
  *
- * Threads: building is single-threaded; a run is started by one thread (df_cpu_run).
+ * Threads: building is single-threaded; a run is started by one thread (device/device.h).
  */
 #ifndef DF_DEVICE_PROGRAM_H
 #define DF_DEVICE_PROGRAM_H
 
 #include "base/error.h"
-#include "base/pool.h"
 #include "device/batch.h"
 #include "kernels/kernels.h"
+
+typedef struct df_step df_step; /* base/pool.h */
 
 /* Rows of activations in the forms that consumers want; f and q may both be set, at least one is.
  * f: [rows][k]. q: tiles of 16 rows, each block-major (kernels.h), tile t at q + t * 16 * k/32. */
@@ -102,14 +103,15 @@ typedef struct df_op_ffn_up {
 } df_op_ffn_up;
 
 /* Where one layer's K and V live. Blocks of 16 slots: block b, head g at k + g * head_stride + b * head_bytes, K
- * transposed, so that the blocks of one head form a stream that the hardware can foresee. token_major (page size 1):
- * slot s, head g at k + (s * n_kv + g) * head_bytes / 16, both plain. */
+ * transposed, so that the blocks of one head form a stream that the hardware can foresee. token_major (page size 1, and
+ * devices that want it): slot s, head g at k + (s * n_kv + g) * head_bytes / 16, both plain. */
 typedef struct df_kv_view {
   uint8_t *k, *v;
   size_t head_bytes;  /* of one head's block: 16 * head_dim * element size */
   size_t head_stride; /* from one head's blocks to the next head's */
   df_kv_type type;
   bool token_major;
+  uint32_t block_slots; /* that an entry of the page table stands for: 16, or 1 when the page size is 1 */
 } df_kv_view;
 
 /* Head norm (optional), rotation, and the K/V write of one layer. q may be NULL (draft injection). */
@@ -200,7 +202,7 @@ df_status df_program_create(uint32_t max_rows, uint32_t max_seqs, uint32_t n_wor
                             df_error *err) DF_CHECK;
 void df_program_free(df_program *p);
 /* Forgets all ops, keeps the memory, sets new bounds: eager execution emits into the same program every step. The
- * executor must be quiet (df_cpu_quiesce): late workers may still read the old list. */
+ * device must be quiet: late workers may still read the old list. */
 void df_program_clear(df_program *p, uint32_t max_rows, uint32_t max_seqs);
 uint32_t df_program_max_rows(const df_program *p);
 uint32_t df_program_max_seqs(const df_program *p);
@@ -223,5 +225,18 @@ df_status df_emit_argmax(df_program *p, const df_op_argmax *a, df_error *err) DF
 const df_op *df_program_ops(const df_program *p, uint32_t *n);
 df_step *df_program_steps(df_program *p);
 const uint32_t *df_program_chunks(const df_program *p);
+
+/* What a device made of a program. It is freed with the program, when that is cleared, and when another takes its
+ * place; bytes count as the program's. */
+void df_program_attach(df_program *p, void *made, size_t bytes, void (*release)(void *made));
+void *df_program_attached(const df_program *p); /* NULL without */
+
+/* Size of a kind's arguments. */
+size_t df_op_args_bytes(df_op_kind k);
+/* A copy of the list, which takes arguments to be changed: those of op i are df_program_args(p, i). MEMORY. */
+df_status df_program_copy(const df_program *p, df_program **out, df_error *err) DF_CHECK;
+void *df_program_args(df_program *p, uint32_t op);
+/* Bytes that live as long as the program's ops; LIMIT when there is no room left. */
+df_status df_program_keep(df_program *p, const void *data, size_t bytes, void **out, df_error *err) DF_CHECK;
 
 #endif

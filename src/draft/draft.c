@@ -53,6 +53,7 @@ static df_status load_weights(df_draft *d, const char *type_name, df_error *err)
   df_loader *l;
   DF_TRY(df_loader_create(d->source, d->target->pool, d->target->exact, &l, err));
   if (type >= 0) df_loader_round_to(l, (df_dtype)type);
+  df_loader_place(l, d->target->device, "the draft's weights");
   df_status s = df_loader_matrix(l, "fc.weight", c->hidden, c->n_taps * c->hidden, NULL, &d->fc, err);
   if (s == DF_OK) s = df_loader_vector(l, "enc.output_norm.weight", c->hidden, true, &d->hidden_norm, err);
   if (s == DF_OK) s = df_loader_vector(l, "output_norm.weight", c->hidden, true, &d->final_norm, err);
@@ -106,6 +107,7 @@ static df_status load_sub_head(df_draft *d, uint32_t n, df_error *err) {
   df_loader *l;
   df_status s = df_loader_create(d->target->source, d->target->pool, d->target->exact, &l, err);
   if (s == DF_OK) {
+    df_loader_place(l, d->target->device, "the draft's head");
     const char *name = d->target->tied ? "token_embd.weight" : "output.weight";
     s = df_loader_gather(l, name, count, d->cfg.hidden, d->target->cfg.vocab, ids, &d->sub_head, err);
     if (s == DF_OK) s = df_loader_run(l, NULL, NULL, &d->sub_block, &d->sub_bytes, err);
@@ -153,6 +155,8 @@ df_status df_draft_open(const char *path, df_model *target, const df_draft_param
 
 void df_draft_close(df_draft *d) {
   if (!d) return;
+  df_device_unmap(d->target->device, d->block);
+  df_device_unmap(d->target->device, d->sub_block);
   df_pages_free(d->block, d->block_bytes);
   df_pages_free(d->sub_block, d->sub_bytes);
   df_free(d->sub_ids);

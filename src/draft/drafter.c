@@ -2,10 +2,11 @@
 
 #include <string.h>
 
+#include "attention/registry.h"
 #include "base/mem.h"
 #include "base/size.h"
 
-enum { ARGMAX_SEGMENTS = 4, MAX_LAYERS_FUSED = DF_LINEAR_PARTS / 2 };
+enum { MAX_LAYERS_FUSED = DF_LINEAR_PARTS / 2 };
 
 static size_t act_bytes(uint32_t rows, uint32_t k) {
   const size_t padded = df_round_up(rows, DF_TILE_ROWS);
@@ -29,6 +30,7 @@ static df_status init_inject_memory(df_drafter *r, uint32_t rows, df_error *err)
   r->block_bytes = act_bytes(rows, tap_k) + act_bytes(rows, c->hidden) + fused + kv;
   r->block = df_pages_alloc(r->block_bytes);
   if (!r->block) return DF_OOM(err, "draft activations", r->block_bytes);
+  DF_TRY(df_device_map(r->target->m->device, r->block, r->block_bytes, DF_MEM_SCRATCH, "draft activations", err));
   uint8_t *at = place_act(&r->taps, r->block, rows, tap_k);
   at = place_act(&r->feature, at, rows, c->hidden);
   r->fused = (float *)(void *)at;
@@ -49,18 +51,21 @@ static df_status init_all(df_drafter *r, uint32_t max_width, bool graphs, df_err
                                  .head_dim = c->head_dim,
                                  .ffn = c->ffn,
                                  .vocab = m->cfg.vocab,
-                                 .segments = ARGMAX_SEGMENTS};
+                                 .segments = m->device->argmax_segments};
   const uint32_t max_pages = r->target->batch.max_pages;
-  DF_TRY(df_workspace_init(&r->ws, &ws, err));
+  DF_TRY(df_workspace_init(&r->ws, &ws, m->device, err));
   DF_TRY(df_batch_init(&r->batch, rows, tp->max_seqs, max_pages, err));
   DF_TRY(df_batch_init(&r->inject_batch, tp->max_rows, tp->max_seqs, max_pages, err));
-  DF_TRY(df_rope_init(&r->rope, c, NULL, tp->max_positions, err));
-  DF_TRY(df_kv_store_init(&r->kv, tp->kv, c->n_layers, c->n_kv_heads, c->head_dim, tp->pages, err));
+  DF_TRY(df_device_map_batch(m->device, &r->batch, err));
+  DF_TRY(df_device_map_batch(m->device, &r->inject_batch, err));
+  DF_TRY(df_rope_init(&r->rope, c, NULL, tp->max_positions, m->device, err));
+  DF_TRY(df_kv_store_init(&r->kv, tp->kv, c->n_layers, c->n_kv_heads, c->head_dim, tp->pages, m->device, err));
   DF_TRY(init_inject_memory(r, tp->max_rows, err));
-  const df_attn_shape shape = {c->n_heads, c->n_kv_heads, c->head_dim, tp->max_positions, df_pool_threads(m->pool)};
-  DF_TRY(df_attn_flash_create(&shape, &r->attn, err));
+  const df_attn_shape shape = {c->n_heads,        c->n_kv_heads,        c->head_dim,
+                               tp->max_positions, m->device->n_workers, m->device};
+  DF_TRY(df_attn_default(m->device)->create(&shape, &r->attn, err));
   DF_TRY(r->attn->ops->graph_init(r->attn, tp->max_seqs, rows, err));
-  return df_runner_init(&r->runner, m->cpu, r->attn, graphs, err);
+  return df_runner_init(&r->runner, m->device, r->attn, graphs, err);
 }
 
 df_status df_drafter_init(df_drafter *r, df_draft *d, df_target *target, uint32_t max_width, bool graphs,
@@ -74,9 +79,13 @@ df_status df_drafter_init(df_drafter *r, df_draft *d, df_target *target, uint32_
 void df_drafter_release(df_drafter *r) {
   df_runner_release(&r->runner);
   df_attn_free(r->attn);
+  df_device *d = r->target->m->device;
+  df_device_unmap(d, r->block);
   df_pages_free(r->block, r->block_bytes);
   df_kv_store_release(&r->kv);
   df_rope_release(&r->rope);
+  df_device_unmap_batch(d, &r->inject_batch);
+  df_device_unmap_batch(d, &r->batch);
   df_batch_release(&r->inject_batch);
   df_batch_release(&r->batch);
   df_workspace_release(&r->ws);

@@ -8,10 +8,10 @@
 
 static const char *first_of(const char *a, const char *b, const char *c) { return a ? a : b ? b : c; }
 
-static df_status find(const char *name, const df_attn_entry **out, df_error *err) {
+static df_status find(const char *name, df_leaf_set set, const df_attn_entry **out, df_error *err) {
   bool alias;
-  DF_TRY(df_attn_find(name, out, &alias, err));
-  df_attn_alias_report(name);
+  DF_TRY(df_attn_find(name, set, out, &alias, err));
+  df_attn_alias_report(name, set);
   return DF_OK;
 }
 
@@ -45,7 +45,8 @@ static void free_leaves(df_attn **leaf, uint32_t n) {
 }
 
 static df_status create_stack(const df_session_params *p, const df_attn_shape *shape, df_attn **out, df_error *err) {
-  const char *all = p->attention_backend ? p->attention_backend : "flash";
+  const df_leaf_set set = shape->device ? shape->device->leaves : DF_LEAVES_HOST;
+  const char *all = p->attention_backend ? p->attention_backend : df_attn_default(shape->device)->name;
   const char *names[3] = {first_of(p->prefill_attention_backend, all, NULL),
                           first_of(p->decode_attention_backend, all, NULL), p->verify_attention_backend};
   const uint32_t n = names[2] ? 3 : 2;
@@ -53,7 +54,7 @@ static df_status create_stack(const df_session_params *p, const df_attn_shape *s
   DF_TRY(verify_on_decode(p->speculative_attention_mode, &on_decode, err));
   const df_attn_entry *entry[3];
   df_attn *leaf[3] = {NULL, NULL, NULL};
-  for (uint32_t i = 0; i < n; i++) DF_TRY(find(names[i], &entry[i], err));
+  for (uint32_t i = 0; i < n; i++) DF_TRY(find(names[i], set, &entry[i], err));
   for (uint32_t i = 0; i < n; i++) {
     const df_status s = leaf_for(entry[i], shape, entry, leaf, i, &leaf[i], err);
     if (s != DF_OK) {

@@ -125,7 +125,9 @@ static df_status margin_of(checker *k, uint32_t r, uint32_t at, int32_t expected
     df_request *one = &q;
     while (s == DF_OK && q.state != DF_REQ_DONE) s = df_engine_step(&e, &one, 1, err);
     if (s == DF_OK) s = df_request_status(&q, err);
-    if (s == DF_OK) *margin = e.target.ws.logits[expected] - e.target.ws.logits[got];
+    const float *logits;
+    if (s == DF_OK) s = df_workspace_logits(&e.target.ws, 0, &logits, err);
+    if (s == DF_OK) *margin = logits[expected] - logits[got];
     df_kv_seq_release(&q.seq, &e.pages);
     df_request_release(&q);
   }

@@ -45,10 +45,10 @@ static void examine_fit(df_doctor *d, const char *path) {
 /* True when the failure is about the machine or the user's patience, not about the configuration. */
 static bool is_fatal(df_status s) { return s == DF_ERR_MEMORY || s == DF_ERR_CANCELLED; }
 
-static df_status open_models(df_doctor *d, const df_doctor_params *p, df_error *err) {
+static df_status open_models(df_doctor *d, const df_doctor_params *p, const df_model_params *mp, df_error *err) {
   df_error why = {0};
   if (!p->model) return DF_OK;
-  df_status s = df_model_open(p->model, &p->model_params, &d->m, &why);
+  df_status s = df_model_open(p->model, mp, &d->m, &why);
   if (s != DF_OK) {
     df_doctor_add(d, "model", &why);
   } else if (p->draft) {
@@ -63,13 +63,22 @@ static df_status open_models(df_doctor *d, const df_doctor_params *p, df_error *
 
 /* ---- what is refused ------------------------------------------------------------------------------------- */
 
+/* One that cannot be used is left for the processor. */
+static void examine_device(df_doctor *d, df_model_params *p) {
+  df_error why = {0};
+  d->leaves = DF_LEAVES_HOST;
+  if (df_device_check(p->device, &d->leaves, &why) == DF_OK) return;
+  df_doctor_add(d, "device", &why);
+  p->device = NULL;
+}
+
 /* A backend name that nobody knows is left out; aliases are noted. */
 static void examine_name(df_doctor *d, const char *setting, const char **name) {
   const df_attn_entry *entry;
   bool alias;
   df_error why = {0};
   if (!*name) return;
-  if (df_attn_find(*name, &entry, &alias, &why) != DF_OK) {
+  if (df_attn_find(*name, d->leaves, &entry, &alias, &why) != DF_OK) {
     df_doctor_add(d, setting, &why);
     *name = NULL;
   } else if (alias) {
@@ -261,12 +270,15 @@ df_status df_doctor_run(const df_doctor_params *p, df_doctor *d, df_error *err) 
   df_session_params *s = &ep.session;
   df_engine e;
   bool made = false;
+  df_model_params mp = p->model_params;
+  examine_device(d, &mp);
   examine_name(d, "attention-backend", &s->attention_backend);
   examine_name(d, "prefill-attention-backend", &s->prefill_attention_backend);
   examine_name(d, "decode-attention-backend", &s->decode_attention_backend);
   examine_name(d, "verify-attention-backend", &s->verify_attention_backend);
-  DF_TRY(open_models(d, p, err));
+  DF_TRY(open_models(d, p, &mp, err));
   if (!d->m) return DF_OK;
+  d->device = d->m->device_info;
   DF_TRY(make_engine(d, &ep, &e, &made, err));
   if (!made) return DF_OK;
   df_error why = {0};

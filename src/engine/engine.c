@@ -6,7 +6,10 @@
 #include "base/mem.h"
 #include "base/size.h"
 
-uint32_t df_engine_tap_floats(const df_engine *e) { return e->has_drafter ? e->target.p.n_taps * e->m->cfg.hidden : 0; }
+/* Tapped rows of plain steps wait on the host; where they lie elsewhere they are injected at once instead. */
+uint32_t df_engine_tap_floats(const df_engine *e) {
+  return e->has_drafter && e->m->device->is_host ? e->target.p.n_taps * e->m->cfg.hidden : 0;
+}
 
 df_status df_engine_width(const df_engine *e, int32_t asked, df_request_config *c, df_error *err) {
   c->width = e->width;

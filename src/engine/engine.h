@@ -58,7 +58,7 @@ df_status df_engine_calibrate(df_engine *e, df_error *err) DF_CHECK;
 /* Memory of all programs recorded so far. */
 size_t df_engine_graph_bytes(const df_engine *e);
 
-/* Floats of one tapped row, 0 without a draft. */
+/* Floats of one tapped row that a request keeps of plain steps; 0 without a draft, or when it keeps none. */
 uint32_t df_engine_tap_floats(const df_engine *e);
 
 /* Sets width and auto_width of c: `asked` rows, 0 = as the engine was started. ARGUMENT beyond the draft's block;

@@ -220,7 +220,8 @@ static df_status pick(df_request *q, uint32_t row, uint32_t out_row, int32_t *id
       return DF_OK;
     }
   }
-  const float *logits = q->ws->logits + out_row * q->ws->logits_ld;
+  const float *logits;
+  DF_TRY(df_workspace_logits(q->ws, out_row, &logits, err));
   const df_token_mask mask = {.allowed = q->allowed};
   return df_sampler_pick_masked(&q->p.sampling, logits, q->m->cfg.vocab, q->penalties ? &q->seen : NULL,
                                 q->allowed ? &mask : NULL, q->base + row, q->scratch, id, NULL, err);
@@ -243,7 +244,8 @@ df_status df_request_pick(void *ctx, uint32_t row, uint32_t out_row, int32_t *id
 static df_status score_row(df_request *q, uint32_t out_row, int32_t id, float *lp, df_token_logprob *top,
                            df_error *err) {
   enum { MOST = 64 };
-  const float *logits = q->ws->logits + out_row * q->ws->logits_ld;
+  const float *logits;
+  DF_TRY(df_workspace_logits(q->ws, out_row, &logits, err));
   DF_TRY(df_sampler_logprob(logits, q->m->cfg.vocab, id, lp, err));
   if (!q->n_top) return DF_OK;
   int32_t ids[MOST];
@@ -269,10 +271,13 @@ df_status df_request_score_prompt(df_request *q, uint32_t first, uint32_t n, uin
   return DF_OK;
 }
 
-static void hash_rows(df_request *q, uint32_t out_row, uint32_t rows) {
-  for (uint32_t r = out_row; r < out_row + rows; r++)
-    q->r.logits_hash =
-        df_hash_bytes(q->ws->logits + r * q->ws->logits_ld, q->m->cfg.vocab * sizeof(float), q->r.logits_hash);
+static df_status hash_rows(df_request *q, uint32_t out_row, uint32_t rows, df_error *err) {
+  const float *logits;
+  for (uint32_t r = out_row; r < out_row + rows; r++) {
+    DF_TRY(df_workspace_logits(q->ws, r, &logits, err));
+    q->r.logits_hash = df_hash_bytes(logits, q->m->cfg.vocab * sizeof *logits, q->r.logits_hash);
+  }
+  return DF_OK;
 }
 
 static void send(df_request *q, const int32_t *ids, uint32_t n, uint32_t drafted, uint32_t accepted) {
@@ -314,7 +319,7 @@ df_status df_request_emit(df_request *q, const int32_t *ids, uint32_t n, uint32_
     DF_TRY(score_row(q, out_row + i, ids[i], &q->logprobs[i], top_of(q, q->top, i), err));
   if (q->raw.len) DF_TRY(df_detok_push_bytes(&q->detok, q->raw.data, q->raw.len, &q->text, err));
   if (res.finish != DF_FINISH_NONE) DF_TRY(df_detok_flush(&q->detok, &q->text, err));
-  if (q->p.hash_logits) hash_rows(q, out_row, res.kept);
+  if (q->p.hash_logits) DF_TRY(hash_rows(q, out_row, res.kept, err));
   if (res.kept) memcpy(q->ids + q->n_ids, ids, res.kept * sizeof *ids);
   q->n_ids += res.kept;
   q->r.stats.new_tokens += res.kept;

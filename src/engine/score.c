@@ -20,8 +20,11 @@ static df_status score_chunk(df_session *s, const int32_t *ids, uint32_t at, uin
   df_fill_begin(&t->batch);
   (void)df_fill_add(&t->batch, &s->seq, ids + at, m, at, DF_OUT_ALL);
   DF_TRY(df_target_run(t, DF_MODE_EXTEND, DF_TAIL_LOGITS, err));
-  for (uint32_t i = 0; i < m && at + i + 1 < n; i++)
-    logprob[at + i] = logprob_of(t->ws.logits + i * t->ws.logits_ld, s->e.m->cfg.vocab, ids[at + i + 1]);
+  for (uint32_t i = 0; i < m && at + i + 1 < n; i++) {
+    const float *logits;
+    DF_TRY(df_workspace_logits(&t->ws, i, &logits, err));
+    logprob[at + i] = logprob_of(logits, s->e.m->cfg.vocab, ids[at + i + 1]);
+  }
   return DF_OK;
 }
 

@@ -72,12 +72,3 @@ df_status df_model_emit(const df_model *m, const df_decoder_pass *p, df_error *e
   }
   return p->logits ? emit_tail(m, p, err) : DF_OK;
 }
-
-int32_t df_workspace_best(const df_workspace *ws, uint32_t r) {
-  const float *best = ws->best + (size_t)r * ws->segments;
-  const uint32_t *id = ws->best_id + (size_t)r * ws->segments;
-  uint32_t b = 0;
-  for (uint32_t s = 1; s < ws->segments; s++)
-    if (best[s] > best[b]) b = s;
-  return (int32_t)id[b];
-}

@@ -37,6 +37,8 @@ struct df_loader {
   vector_req *v;
   size_t n_v, cap_v;
   size_t bytes;
+  df_device *device;
+  const char *what;
 };
 
 df_status df_loader_create(const df_source *src, df_pool *pool, bool exact, df_loader **out, df_error *err) {
@@ -52,6 +54,11 @@ df_status df_loader_create(const df_source *src, df_pool *pool, bool exact, df_l
 void df_loader_round_to(df_loader *l, df_dtype type) {
   l->rounds = !l->exact;
   l->round_to = type;
+}
+
+void df_loader_place(df_loader *l, df_device *device, const char *what) {
+  l->device = device;
+  l->what = what;
 }
 
 void df_loader_free(df_loader *l) {
@@ -257,18 +264,34 @@ static df_status pack_all(df_loader *l, uint8_t *block, df_progress_fn progress,
   return s;
 }
 
+/* Nothing to do on the host. */
+static df_status map_block(const df_loader *l, uint8_t *block, size_t bytes, df_error *err) {
+  if (df_device_is_host(l->device)) return DF_OK;
+  df_weights *w = df_alloc((l->n_m ? l->n_m : 1) * sizeof *w);
+  if (!w) return DF_OOM(err, "the list of matrices", l->n_m * sizeof *w);
+  for (size_t i = 0; i < l->n_m; i++) w[i] = l->m[i].w;
+  const df_status s = l->device->ops->map_weights(l->device, block, bytes, w, l->n_m, l->what, err);
+  df_free(w);
+  return s;
+}
+
 df_status df_loader_run(df_loader *l, df_progress_fn progress, void *user, void **block, size_t *block_bytes,
                         df_error *err) {
-  uint8_t *b = df_pages_alloc_huge(l->bytes ? l->bytes : 64);
+  const size_t bytes = l->bytes ? l->bytes : 64;
+  if (l->device) DF_TRY(l->device->ops->fits(l->device, bytes, l->what, err));
+  uint8_t *b = df_pages_alloc_huge(bytes);
   if (!b) return DF_OOM(err, "packed weights", l->bytes);
-  const df_status s = pack_all(l, b, progress, user, err);
+  df_status s = pack_all(l, b, progress, user, err);
+  if (s == DF_OK) {
+    for (size_t i = 0; i < l->n_v; i++) load_vector(&l->v[i], b);
+    df_source_drop_all(l->src);
+    s = map_block(l, b, bytes, err);
+  }
   if (s != DF_OK) {
-    df_pages_free(b, l->bytes ? l->bytes : 64);
+    df_pages_free(b, bytes);
     return s;
   }
-  for (size_t i = 0; i < l->n_v; i++) load_vector(&l->v[i], b);
-  df_source_drop_all(l->src);
   *block = b;
-  *block_bytes = l->bytes ? l->bytes : 64;
+  *block_bytes = bytes;
   return DF_OK;
 }

@@ -9,6 +9,7 @@
 #define DF_MODEL_LOAD_H
 
 #include "base/pool.h"
+#include "device/device.h"
 #include "dflash/model.h"
 #include "format/weights_source.h"
 #include "kernels/kernels.h"
@@ -21,6 +22,8 @@ void df_loader_free(df_loader *l);
 /* Rounds matrices requested from now on to `type` (one that df_encode writes), unless the file's type has as few
  * bits. */
 void df_loader_round_to(df_loader *l, df_dtype type);
+/* Where df_loader_run puts the weights besides the host; `what` is their name in messages, static. */
+void df_loader_place(df_loader *l, df_device *device, const char *what);
 
 /* Requests matrix `name` as [n outputs][k inputs]; *dst is filled by df_loader_run. FORMAT when it is missing or has
  * another shape. row_of (NULL or [n], copied) is the order in which the file's n rows are taken. */
@@ -36,7 +39,9 @@ df_status df_loader_vector(df_loader *l, const char *name, uint32_t n, bool requ
 df_status df_loader_vector_rows(df_loader *l, const char *name, uint32_t n, const uint32_t *row_of, bool required,
                                 float **dst, df_error *err) DF_CHECK;
 
-/* Allocates, packs, drops the file's pages. *block (df_pages_free with *block_bytes) holds everything requested. */
+/* Allocates, packs, drops the file's pages, maps the block on the device. *block (df_pages_free with *block_bytes)
+ * holds everything requested; it stays mapped until the caller unmaps it. A device without room for it says so before
+ * anything is read. */
 df_status df_loader_run(df_loader *l, df_progress_fn progress, void *user, void **block, size_t *block_bytes,
                         df_error *err) DF_CHECK;
 

@@ -22,7 +22,9 @@ static df_status start_threads(df_model *m, const df_model_params *p, df_error *
   m->kernels = df_kernels_get(tier);
   if (!m->kernels) return DF_FAIL(err, DF_ERR_UNSUPPORTED, "no %s kernels in this build", df_cpu_tier_name(tier));
   DF_TRY(df_pool_create(p->n_threads ? p->n_threads : df_cpu_count(), &m->pool, err));
-  return df_cpu_create(m->pool, m->kernels, &m->cpu, err);
+  DF_TRY(df_device_open(p->device, m->pool, m->kernels, &m->device, err));
+  m->device->ops->info(m->device, &m->device_info);
+  return DF_OK;
 }
 
 static void set_name(df_model *m, const char *path) {
@@ -70,7 +72,6 @@ static df_status request_all(df_model *m, df_loader *l, df_error *err) {
   m->tied = !df_source_find(m->source, "output.weight", &probe);
   if (!m->tied) DF_TRY(df_loader_matrix(l, "output.weight", c->vocab, c->hidden, NULL, &m->head, err));
   DF_TRY(df_loader_vector(l, "output_norm.weight", c->hidden, true, &m->final_norm, err));
-  DF_TRY(df_loader_vector(l, "rope_freqs.weight", c->head_dim / 2, false, &m->rope_factors, err));
   for (uint32_t i = 0; i < c->n_layers; i++) DF_TRY(df_layer_load(l, c, i, c->rope.interleaved, &m->layers[i], err));
   return DF_OK;
 }
@@ -85,14 +86,28 @@ static uint64_t source_bytes(const df_source *s) {
   return n;
 }
 
+/* In a block of their own: the tables of rotations are made on the host, which may not read the weights any more. */
+static df_status load_rope_factors(df_model *m, df_error *err) {
+  df_loader *l;
+  DF_TRY(df_loader_create(m->source, m->pool, false, &l, err));
+  df_status s = df_loader_vector(l, "rope_freqs.weight", m->cfg.head_dim / 2, false, &m->rope_factors, err);
+  df_tensor_view probe;
+  if (s == DF_OK && df_source_find(m->source, "rope_freqs.weight", &probe))
+    s = df_loader_run(l, NULL, NULL, &m->rope_block, &m->rope_bytes, err);
+  df_loader_free(l);
+  return s;
+}
+
 static df_status load_weights(df_model *m, const df_model_params *p, df_error *err) {
   m->layers = df_calloc(m->cfg.n_layers, sizeof *m->layers);
   if (!m->layers) return DF_OOM(err, "layers", m->cfg.n_layers * sizeof *m->layers);
   df_loader *l;
   DF_TRY(df_loader_create(m->source, m->pool, p->exact, &l, err));
+  df_loader_place(l, m->device, "the weights");
   df_status s = request_all(m, l, err);
   if (s == DF_OK) s = df_loader_run(l, p->progress, p->progress_user, &m->block, &m->block_bytes, err);
   if (s == DF_OK && m->tied) m->head = m->embed;
+  if (s == DF_OK) s = load_rope_factors(m, err);
   df_loader_free(l);
   return s;
 }
@@ -135,9 +150,10 @@ df_status df_model_open(const char *path, const df_model_params *params, df_mode
 
 void df_model_close(df_model *m) {
   if (!m) return;
-  df_cpu_free(m->cpu);
+  df_device_free(m->device);
   df_pool_free(m->pool);
   df_pages_free(m->block, m->block_bytes);
+  df_pages_free(m->rope_block, m->rope_bytes);
   df_free(m->layers);
   df_chat_template_free(m->chat);
   df_free(m->chat_error);
@@ -170,5 +186,6 @@ df_model_info df_model_get_info(const df_model *m) {
                          .weight_bytes = m->block_bytes,
                          .n_threads = df_pool_threads(m->pool),
                          .cpu_tier = df_cpu_tier_name(m->kernels->tier),
-                         .load_ms = m->load_ms};
+                         .load_ms = m->load_ms,
+                         .device = m->device_info.name};
 }

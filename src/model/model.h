@@ -2,12 +2,12 @@
  * model/model.h - an open target: configuration, packed weights, tokenizer, template, the threads it runs on.
  *
  * Ownership: df_model_open creates, df_model_close frees; everything inside belongs to the model.
- * Threads:   immutable after open, except the executor, which one thread at a time may use.
+ * Threads:   immutable after open, except the device, which one thread at a time may use.
  */
 #ifndef DF_MODEL_MODEL_H
 #define DF_MODEL_MODEL_H
 
-#include "device/cpu/cpu_exec.h"
+#include "device/device.h"
 #include "dflash/model.h"
 #include "model/decoder.h"
 #include "text/chat_template.h"
@@ -23,17 +23,18 @@ struct df_model {
   char *chat_error;       /* why the file's template cannot be used, or NULL */
   df_pool *pool;
   const df_kernels *kernels;
-  df_cpu *cpu;
+  df_device *device;
+  df_device_info device_info; /* as it was opened */
   bool exact;
 
   df_weights embed;
   df_weights head; /* equals embed when tied */
   bool tied;
   float *final_norm;
-  float *rope_factors; /* NULL or [head_dim / 2] */
+  float *rope_factors; /* NULL or [head_dim / 2], in rope_block */
   df_layer *layers;    /* [n_layers] */
-  void *block;
-  size_t block_bytes;
+  void *block, *rope_block;
+  size_t block_bytes, rope_bytes;
   uint64_t file_bytes; /* of all tensors in the file */
   double load_ms;
 };
@@ -64,8 +65,5 @@ df_status df_model_emit(const df_model *m, const df_decoder_pass *pass, df_error
 /* Head product over an already normalised input, and the argmax op behind it. */
 df_status df_model_emit_head(df_program *p, const df_weights *head, df_act in, const uint32_t *n_rows, df_workspace *ws,
                              bool argmax, df_error *err) DF_CHECK;
-
-/* Best token of output row r after a pass with an argmax tail over n tokens. */
-int32_t df_workspace_best(const df_workspace *ws, uint32_t r);
 
 #endif

@@ -53,11 +53,12 @@ double df_rope_attention_factor(const df_config *cfg) {
   return yarn_scale(r->factor, 1);
 }
 
-df_status df_rope_init(df_rope *r, const df_config *cfg, const float *factors, uint32_t n_positions, df_error *err) {
+df_status df_rope_init(df_rope *r, const df_config *cfg, const float *factors, uint32_t n_positions, df_device *device,
+                       df_error *err) {
   if (cfg->rope.dim != cfg->head_dim)
     return DF_FAIL(err, DF_ERR_UNSUPPORTED, "partial rotation (%u of %u channels) is not supported", cfg->rope.dim,
                    cfg->head_dim);
-  df_rope t = {.n_positions = n_positions, .half = cfg->head_dim / 2};
+  df_rope t = {.n_positions = n_positions, .half = cfg->head_dim / 2, .device = device};
   t.bytes = (size_t)n_positions * t.half * sizeof(float);
   t.cos = df_pages_alloc(t.bytes);
   t.sin = df_pages_alloc(t.bytes);
@@ -74,11 +75,19 @@ df_status df_rope_init(df_rope *r, const df_config *cfg, const float *factors, u
       t.sin[(size_t)p * t.half + i] = (float)(sin(p * f) * scale);
     }
   }
+  df_status s = df_device_map(device, t.cos, t.bytes, DF_MEM_CONST, "rotation tables", err);
+  if (s == DF_OK) s = df_device_map(device, t.sin, t.bytes, DF_MEM_CONST, "rotation tables", err);
+  if (s != DF_OK) {
+    df_rope_release(&t);
+    return s;
+  }
   *r = t;
   return DF_OK;
 }
 
 void df_rope_release(df_rope *r) {
+  df_device_unmap(r->device, r->cos);
+  df_device_unmap(r->device, r->sin);
   df_pages_free(r->cos, r->bytes);
   df_pages_free(r->sin, r->bytes);
   *r = (df_rope){0};

@@ -1,25 +1,26 @@
 #include "model/runner.h"
 
-df_status df_runner_init(df_runner *r, df_cpu *cpu, df_attn *attn, bool graphs, df_error *err) {
-  *r = (df_runner){.cpu = cpu, .attn = attn};
+df_status df_runner_init(df_runner *r, df_device *device, df_attn *attn, bool graphs, df_error *err) {
+  *r = (df_runner){.device = device, .attn = attn};
   return df_graphs_init(&r->graphs, graphs, err);
 }
 
 void df_runner_release(df_runner *r) {
-  if (r->cpu) df_cpu_quiesce(r->cpu);
+  if (r->device) r->device->ops->quiesce(r->device);
   df_graphs_release(&r->graphs);
 }
 
 static df_status capture(df_runner *r, const df_graph_key *key, uint32_t max_rows, uint32_t max_seqs, df_emit_fn emit,
                          void *ctx, df_program **out, df_error *err) {
   df_program *p;
-  DF_TRY(df_program_create(max_rows, max_seqs, df_pool_threads(df_cpu_pool(r->cpu)), &p, err));
-  const df_status s = emit(ctx, p, key, err);
+  DF_TRY(df_program_create(max_rows, max_seqs, r->device->n_workers, &p, err));
+  df_status s = emit(ctx, p, key, err);
+  if (s == DF_OK) s = r->device->ops->prepare(r->device, p, true, err);
   if (s != DF_OK) {
     df_program_free(p);
     return s;
   }
-  df_cpu_quiesce(r->cpu); /* the eager program of earlier passes may have to make room */
+  r->device->ops->quiesce(r->device); /* the eager program of earlier passes may have to make room */
   df_graphs_add(&r->graphs, key, p);
   *out = p;
   return DF_OK;
@@ -28,11 +29,18 @@ static df_status capture(df_runner *r, const df_graph_key *key, uint32_t max_row
 static df_status emit_eager(df_runner *r, const df_graph_key *key, uint32_t max_rows, uint32_t max_seqs,
                             df_emit_fn emit, void *ctx, df_program **out, df_error *err) {
   df_graphs *g = &r->graphs;
-  if (!g->eager) DF_TRY(df_program_create(max_rows, max_seqs, df_pool_threads(df_cpu_pool(r->cpu)), &g->eager, err));
-  df_cpu_quiesce(r->cpu);
+  if (!g->eager) DF_TRY(df_program_create(max_rows, max_seqs, r->device->n_workers, &g->eager, err));
+  r->device->ops->quiesce(r->device);
   df_program_clear(g->eager, max_rows, max_seqs);
   *out = g->eager;
-  return emit(ctx, g->eager, key, err);
+  DF_TRY(emit(ctx, g->eager, key, err));
+  return r->device->ops->prepare(r->device, g->eager, false, err);
+}
+
+static df_status load_mask(df_device *d, df_mask_buffer *mask, const df_batch *batch, df_error *err) {
+  DF_TRY(df_mask_buffer_load(mask, batch, err));
+  DF_TRY(d->ops->put(d, mask->bytes, mask->used, err));
+  return d->ops->put(d, mask->start, mask->max_seqs * sizeof *mask->start, err);
 }
 
 df_status df_runner_run(df_runner *r, const df_graph_key *key, const df_batch *batch, df_mask_buffer *mask,
@@ -48,9 +56,8 @@ df_status df_runner_run(df_runner *r, const df_graph_key *key, const df_batch *b
       DF_TRY(emit_eager(r, key, max_rows, max_seqs, emit, ctx, &p, err));
   }
   DF_TRY(df_mask_guard(key, batch, err));
-  if (mask && batch->mask) DF_TRY(df_mask_buffer_load(mask, batch, err));
-  df_cpu_run(r->cpu, p);
-  return DF_OK;
+  if (mask && batch->mask) DF_TRY(load_mask(r->device, mask, batch, err));
+  return r->device->ops->run(r->device, p, err);
 }
 
 df_status df_runner_prepare(df_runner *r, const df_graph_key *key, uint32_t max_rows, uint32_t max_seqs,

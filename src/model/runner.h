@@ -4,19 +4,19 @@
 #ifndef DF_MODEL_RUNNER_H
 #define DF_MODEL_RUNNER_H
 
-#include "device/cpu/cpu_exec.h"
+#include "device/device.h"
 #include "model/graph.h"
 
 typedef struct df_runner {
-  df_cpu *cpu;   /* borrowed */
-  df_attn *attn; /* borrowed; planned before every pass */
+  df_device *device; /* borrowed */
+  df_attn *attn;     /* borrowed; planned before every pass */
   df_graphs graphs;
 } df_runner;
 
 /* Emits the pass of `key` into p. */
 typedef df_status (*df_emit_fn)(void *ctx, df_program *p, const df_graph_key *key, df_error *err);
 
-df_status df_runner_init(df_runner *r, df_cpu *cpu, df_attn *attn, bool graphs, df_error *err) DF_CHECK;
+df_status df_runner_init(df_runner *r, df_device *device, df_attn *attn, bool graphs, df_error *err) DF_CHECK;
 void df_runner_release(df_runner *r);
 
 /* max_rows, max_seqs: bounds of the live counts in `batch` for this key. Checks the mask contract, plans the backend,

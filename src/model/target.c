@@ -6,8 +6,6 @@
 #include "base/mem.h"
 #include "base/size.h"
 
-enum { ARGMAX_SEGMENTS = 4 };
-
 static const uint32_t k_default_buckets[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
 /* Ascending counts up to max_seqs, which always ends the list. */
@@ -26,18 +24,28 @@ static df_status init_buckets(df_target *t, df_error *err) {
   return DF_OK;
 }
 
+/* Arrays of a half alias the batch, except where its sequences begin. */
+static df_status init_half(const df_target *t, df_batch *half, df_error *err) {
+  const size_t n = (size_t)t->p.max_seqs + 1;
+  half->q_start = df_calloc(n, sizeof *half->q_start);
+  if (!half->q_start) return DF_OOM(err, "batch inputs", n);
+  DF_TRY(df_device_map(t->m->device, half, sizeof *half, DF_MEM_BATCH, "half a batch", err));
+  return df_device_map(t->m->device, half->q_start, n * sizeof *half->q_start, DF_MEM_INPUT, "half a batch", err);
+}
+
 static df_status init_batches(df_target *t, df_error *err) {
   const df_target_params *p = &t->p;
   const uint32_t pages =
       p->pages->size == 1 ? p->max_positions : (uint32_t)(df_round_up(p->max_positions, 64) / DF_KV_PAGE);
   DF_TRY(df_batch_init(&t->batch, p->max_rows, p->max_seqs, pages, err));
-  for (int h = 0; h < 2; h++) {
-    t->halves[h].q_start = df_calloc((size_t)p->max_seqs + 1, sizeof *t->halves[h].q_start);
-    if (!t->halves[h].q_start) return DF_OOM(err, "batch inputs", p->max_seqs);
-  }
+  DF_TRY(df_device_map_batch(t->m->device, &t->batch, err));
+  for (int h = 0; h < 2; h++) DF_TRY(init_half(t, &t->halves[h], err));
   if (p->verify_mask == DF_MASK_NONE) return DF_OK;
   /* The largest mask: every sequence at full length, 16 rows each. */
-  return df_mask_buffer_init(&t->mask, p->max_seqs, (size_t)p->max_seqs * DF_TILE_ROWS * p->max_positions, err);
+  DF_TRY(df_mask_buffer_init(&t->mask, p->max_seqs, (size_t)p->max_seqs * DF_TILE_ROWS * p->max_positions, err));
+  DF_TRY(df_device_map(t->m->device, t->mask.bytes, t->mask.cap, DF_MEM_CONST, "verify masks", err));
+  return df_device_map(t->m->device, t->mask.start, p->max_seqs * sizeof *t->mask.start, DF_MEM_CONST, "verify masks",
+                       err);
 }
 
 /* A pool that some phase's backend cannot read is refused now, not in the middle of an answer. */
@@ -49,6 +57,10 @@ static df_status check_caps(const df_target *t, df_error *err) {
   if (!(c.kv_types & 1u << t->p.kv))
     return DF_FAIL(err, DF_ERR_UNSUPPORTED, "attention backend \"%s\" cannot read an %s KV cache (-ctk, -ctv)",
                    t->attn->label, t->p.kv == DF_KV_F32 ? "f32" : "f16");
+  if (c.recurrent && !df_device_is_host(t->m->device))
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED,
+                   "attention backend \"%s\" has recurrent layers, which run on the processor only (--device cpu)",
+                   t->attn->label);
   return DF_OK;
 }
 
@@ -63,24 +75,25 @@ static df_status init_memory(df_target *t, df_error *err) {
                                  .head_dim = c->head_dim,
                                  .ffn = c->ffn,
                                  .vocab = c->vocab,
-                                 .segments = ARGMAX_SEGMENTS};
+                                 .segments = t->m->device->argmax_segments};
   DF_TRY(check_caps(t, err));
   DF_TRY(init_buckets(t, err));
   for (int mode = 0; mode < DF_MODE_COUNT; mode++) {
     df_attn *leaf;
     DF_TRY(df_attn_resolve(t->attn, (df_mode)mode, &leaf, NULL, err));
   }
-  DF_TRY(df_workspace_init(&t->ws, &ws, err));
+  DF_TRY(df_workspace_init(&t->ws, &ws, t->m->device, err));
   DF_TRY(init_batches(t, err));
-  DF_TRY(df_rope_init(&t->rope, c, t->m->rope_factors, p->max_positions, err));
-  DF_TRY(df_kv_store_init(&t->kv, p->kv, c->n_layers, c->n_kv_heads, c->head_dim, p->pages, err));
+  DF_TRY(df_rope_init(&t->rope, c, t->m->rope_factors, p->max_positions, t->m->device, err));
+  DF_TRY(df_kv_store_init(&t->kv, p->kv, c->n_layers, c->n_kv_heads, c->head_dim, p->pages, t->m->device, err));
   if (p->n_taps) {
     t->taps_bytes = (size_t)p->max_rows * p->n_taps * c->hidden * sizeof(float);
     t->taps = df_pages_alloc(t->taps_bytes);
     if (!t->taps) return DF_OOM(err, "tapped rows", t->taps_bytes);
+    DF_TRY(df_device_map(t->m->device, t->taps, t->taps_bytes, DF_MEM_SCRATCH, "tapped rows", err));
   }
   DF_TRY(t->attn->ops->graph_init(t->attn, p->max_seqs, p->max_rows, err));
-  return df_runner_init(&t->runner, t->m->cpu, t->attn, p->graphs, err);
+  return df_runner_init(&t->runner, t->m->device, t->attn, p->graphs, err);
 }
 
 df_status df_target_init(df_target *t, df_model *m, const df_target_params *p, df_error *err) {
@@ -95,12 +108,20 @@ df_status df_target_init(df_target *t, df_model *m, const df_target_params *p, d
 void df_target_release(df_target *t) {
   df_runner_release(&t->runner);
   df_attn_free(t->attn);
+  df_device *d = t->m->device;
+  df_device_unmap(d, t->taps);
   df_pages_free(t->taps, t->taps_bytes);
   df_kv_store_release(&t->kv);
   df_rope_release(&t->rope);
+  df_device_unmap(d, t->mask.bytes);
+  df_device_unmap(d, t->mask.start);
   df_mask_buffer_release(&t->mask);
-  df_free(t->halves[0].q_start);
-  df_free(t->halves[1].q_start);
+  for (int h = 0; h < 2; h++) {
+    df_device_unmap(d, t->halves[h].q_start);
+    df_device_unmap(d, &t->halves[h]);
+    df_free(t->halves[h].q_start);
+  }
+  df_device_unmap_batch(d, &t->batch);
   df_batch_release(&t->batch);
   df_workspace_release(&t->ws);
   *t = (df_target){0};
@@ -188,6 +209,7 @@ df_status df_target_prepare(df_target *t, uint32_t seqs, uint32_t width, df_tail
 
 df_status df_target_run(df_target *t, df_mode mode, df_tail tail, df_error *err) {
   df_batch *b = &t->batch;
+  if (tail != DF_TAIL_NONE) df_workspace_forget_logits(&t->ws);
   if (mode == DF_MODE_EXTEND) {
     const uint32_t rows = row_bucket(t, b->n_rows), seqs = b->n_seqs == 1 ? 1 : t->p.max_seqs;
     const df_graph_key key = key_of(t, mode, seqs, rows, tail);

@@ -1,7 +1,11 @@
 #include "model/workspace.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "base/size.h"
+
+enum { PAGE = 4096 };
 
 /* Hands out 64-aligned pieces; with base NULL it only measures. */
 typedef struct carver {
@@ -34,12 +38,22 @@ static void layout(df_workspace *w, const df_workspace_shape *s, carver *c) {
   w->tail = carve_act(c, s->max_out, s->hidden);
   w->logits_ld = df_round_up(s->vocab, DF_LANES);
   w->logits = carve(c, s->max_out * w->logits_ld, sizeof(float));
+  c->at = df_round_up(c->at, PAGE); /* what the host reads of every pass lies on pages of its own */
   w->best = carve(c, (size_t)s->max_out * s->segments, sizeof(float));
   w->best_id = carve(c, (size_t)s->max_out * s->segments, sizeof(uint32_t));
 }
 
-df_status df_workspace_init(df_workspace *w, const df_workspace_shape *s, df_error *err) {
-  df_workspace t = {.max_rows = s->max_rows, .max_out = s->max_out, .segments = s->segments};
+static df_status map(df_workspace *w, df_error *err) {
+  const size_t scratch = (size_t)((uint8_t *)w->best - (uint8_t *)w->block);
+  if (df_device_is_host(w->device)) return DF_OK;
+  w->here = df_calloc(w->max_out, 1);
+  if (!w->here) return DF_OOM(err, "the state of logit rows", w->max_out);
+  DF_TRY(df_device_map(w->device, w->block, scratch, DF_MEM_SCRATCH, "activations", err));
+  return df_device_map(w->device, w->best, w->bytes - scratch, DF_MEM_OUTPUT, "best tokens", err);
+}
+
+df_status df_workspace_init(df_workspace *w, const df_workspace_shape *s, df_device *device, df_error *err) {
+  df_workspace t = {.max_rows = s->max_rows, .max_out = s->max_out, .segments = s->segments, .device = device};
   carver measure = {NULL, 0};
   layout(&t, s, &measure);
   t.bytes = measure.at;
@@ -47,6 +61,11 @@ df_status df_workspace_init(df_workspace *w, const df_workspace_shape *s, df_err
   if (!t.block) return DF_OOM(err, "activations", t.bytes);
   carver c = {t.block, 0};
   layout(&t, s, &c);
+  const df_status st = map(&t, err);
+  if (st != DF_OK) {
+    df_workspace_release(&t);
+    return st;
+  }
   *w = t;
   return DF_OK;
 }
@@ -70,6 +89,32 @@ df_workspace df_workspace_view(const df_workspace *w, uint32_t row) {
 }
 
 void df_workspace_release(df_workspace *w) {
+  df_device_unmap(w->device, w->best);
+  df_device_unmap(w->device, w->block);
+  df_free(w->here);
   df_pages_free(w->block, w->bytes);
   *w = (df_workspace){0};
+}
+
+df_status df_workspace_logits(df_workspace *w, uint32_t r, const float **out, df_error *err) {
+  const float *row = w->logits + r * w->logits_ld;
+  if (w->here && !w->here[r]) {
+    DF_TRY(w->device->ops->fetch(w->device, row, w->logits_ld * sizeof *row, err));
+    w->here[r] = 1;
+  }
+  *out = row;
+  return DF_OK;
+}
+
+void df_workspace_forget_logits(df_workspace *w) {
+  if (w->here) memset(w->here, 0, w->max_out);
+}
+
+int32_t df_workspace_best(const df_workspace *w, uint32_t r) {
+  const float *best = w->best + (size_t)r * w->segments;
+  const uint32_t *id = w->best_id + (size_t)r * w->segments;
+  uint32_t b = 0;
+  for (uint32_t s = 1; s < w->segments; s++)
+    if (best[s] > best[b]) b = s;
+  return (int32_t)id[b];
 }

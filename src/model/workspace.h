@@ -1,11 +1,14 @@
 /*
  * model/workspace.h - the activations of a pass. All programs of a model share one workspace, since one runs at a
  * time; addresses are fixed, so recorded programs stay valid.
+ *
+ * On a device that is not the host only `best` and `best_id` come back by themselves; logits are brought over row by
+ * row when somebody asks for them.
  */
 #ifndef DF_MODEL_WORKSPACE_H
 #define DF_MODEL_WORKSPACE_H
 
-#include "device/program.h"
+#include "device/device.h"
 
 typedef struct df_workspace {
   uint32_t max_rows; /* rows of a pass */
@@ -24,6 +27,8 @@ typedef struct df_workspace {
   uint32_t segments; /* argmax segments per row */
   void *block;
   size_t bytes;
+  df_device *device; /* borrowed; NULL = the host */
+  uint8_t *here;     /* [max_out] logits of the row were brought over; NULL on the host, where they always are */
 } df_workspace;
 
 typedef struct df_workspace_shape {
@@ -36,7 +41,15 @@ typedef struct df_workspace_shape {
  * share rows, so they start at the next tile behind `row`. */
 df_workspace df_workspace_view(const df_workspace *w, uint32_t row);
 
-df_status df_workspace_init(df_workspace *w, const df_workspace_shape *s, df_error *err) DF_CHECK;
+/* Allocates and maps on a device (NULL = the host). */
+df_status df_workspace_init(df_workspace *w, const df_workspace_shape *s, df_device *device, df_error *err) DF_CHECK;
 void df_workspace_release(df_workspace *w);
+
+/* Logits of output row r of the last pass that had a tail. Errors: those of the device. */
+df_status df_workspace_logits(df_workspace *w, uint32_t r, const float **out, df_error *err) DF_CHECK;
+/* A pass is about to write other logits. */
+void df_workspace_forget_logits(df_workspace *w);
+/* Best token of output row r after a pass with an argmax tail over n tokens. */
+int32_t df_workspace_best(const df_workspace *w, uint32_t r);
 
 #endif

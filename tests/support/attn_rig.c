@@ -40,7 +40,7 @@ static void init_sequences(attn_rig *r) {
   for (uint32_t n = page; n < RIG_LEN + page; n += page) /* pages of the sequences lie between each other */
     for (uint32_t s = RIG_SEQS; s-- > 0;)
       must(df_kv_seq_reserve(&r->seq[s], &r->pages, DF_MIN(n, (uint32_t)RIG_LEN), &err), &err);
-  must(df_kv_store_init(&r->store, r->s.kv, 1, r->s.n_kv, r->s.head_dim, &r->pages, &err), &err);
+  must(df_kv_store_init(&r->store, r->s.kv, 1, r->s.n_kv, r->s.head_dim, &r->pages, NULL, &err), &err);
 }
 
 static size_t kv_at(const attn_rig *r, uint32_t seq, uint32_t pos, uint32_t g) {
@@ -65,7 +65,7 @@ void attn_rig_init(attn_rig *r, const attn_rig_spec *s) {
   const df_kernels *kernels = df_kernels_get(df_cpu_best_tier());
   *r = (attn_rig){.s = *s,
                   .width = s->n_kv * s->group * s->head_dim,
-                  .shape = {s->n_kv * s->group, s->n_kv, s->head_dim, RIG_LEN, s->threads}};
+                  .shape = {s->n_kv * s->group, s->n_kv, s->head_dim, RIG_LEN, s->threads, NULL}};
   must(df_pool_create(s->threads, &r->pool, &err), &err);
   must(df_cpu_create(r->pool, kernels, &r->cpu, &err), &err);
   init_sequences(r);

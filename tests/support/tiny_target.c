@@ -41,7 +41,8 @@ df_draft *tiny_open_draft(const tiny_spec *s, df_model *m) {
 }
 
 df_attn_shape tiny_shape(const df_model *m) {
-  return (df_attn_shape){m->cfg.n_heads, m->cfg.n_kv_heads, m->cfg.head_dim, TINY_LEN, df_pool_threads(m->pool)};
+  const df_config *c = &m->cfg;
+  return (df_attn_shape){c->n_heads, c->n_kv_heads, c->head_dim, TINY_LEN, m->device->n_workers, m->device};
 }
 
 df_attn *tiny_leaf(const df_model *m, const char *name) {

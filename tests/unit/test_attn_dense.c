@@ -253,10 +253,13 @@ static void test_splitkv__refuses(void **state) {
 
 static void test_leaves__refuse_shapes(void **state) {
   (void)state;
-  static const df_attn_shape k[] = {
-      {4, 0, 64, 64, 1}, {5, 2, 64, 64, 1}, {4, 2, 48, 64, 1}, {4, 2, 288, 64, 1}, {129, 1, 64, 64, 1}};
+  static const df_attn_shape k[] = {{4, 0, 64, 64, 1, NULL},
+                                    {5, 2, 64, 64, 1, NULL},
+                                    {4, 2, 48, 64, 1, NULL},
+                                    {4, 2, 288, 64, 1, NULL},
+                                    {129, 1, 64, 64, 1, NULL}};
   df_status (*const create[])(const df_attn_shape *, df_attn **, df_error *) = {
-      df_attn_flash_create, df_attn_splitkv_create, df_attn_naive_create};
+      df_attn_flash_create, df_attn_splitkv_create, df_attn_naive_create, df_attn_cuda_create};
   for (size_t i = 0; i < DF_COUNT_OF(k); i++)
     for (size_t c = 0; c < DF_COUNT_OF(create); c++) {
       df_error err = {0};

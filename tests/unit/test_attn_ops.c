@@ -194,7 +194,7 @@ static void assert_complete(const df_attn *a) {
 static void test_ops__no_backend_leaves_one_out(void **state) {
   (void)state;
   df_error err = {0};
-  const df_attn_shape shape = {4, 2, 32, 64, 1};
+  const df_attn_shape shape = {4, 2, 32, 64, 1, NULL};
   df_recurrent_state st = {0};
   const uint32_t index[1] = {0};
   df_attn *leaf[4] = {NULL};

@@ -140,12 +140,36 @@ static void test_attn_find__suggests(void **state) {
     bool alias;
     char want[64];
     df_error err = {0};
-    assert_int_equal(df_attn_find(rows[i].name, &entry, &alias, &err), DF_ERR_ARGUMENT);
+    assert_int_equal(df_attn_find(rows[i].name, DF_LEAVES_HOST, &entry, &alias, &err), DF_ERR_ARGUMENT);
     assert_null(entry);
     (void)snprintf(want, sizeof want, "did you mean \"%s\"?", rows[i].near ? rows[i].near : "");
     if (rows[i].near && !strstr(err.msg, want)) fail_msg("\"%s\": %s", rows[i].name, err.msg);
     if (!rows[i].near && !strstr(err.msg, "use flash, splitkv or naive")) fail_msg("\"%s\": %s", rows[i].name, err.msg);
   }
+}
+
+/* On a card every name of the processor's leaves and of other engines is the card's leaf; its own name is not known to
+ * the processor. */
+static void test_attn_find__by_device(void **state) {
+  (void)state;
+  static const char *const names[] = {"flash", "splitkv", "naive",        "flashinfer", "triton",  "fa3",
+                                      "fa4",   "xqa",     "torch_native", "trtllm_mha", "flashmla"};
+  const df_attn_entry *entry = NULL;
+  bool alias;
+  df_error err = {0};
+  for (size_t i = 0; i < DF_COUNT_OF(names); i++) {
+    assert_int_equal(df_attn_find(names[i], DF_LEAVES_CUDA, &entry, &alias, &err), DF_OK);
+    assert_string_equal(entry->name, "cuda");
+    assert_true(alias);
+  }
+  assert_int_equal(df_attn_find("cuda", DF_LEAVES_CUDA, &entry, &alias, &err), DF_OK);
+  assert_false(alias);
+  assert_int_equal(df_attn_find("cuda", DF_LEAVES_HOST, &entry, &alias, &err), DF_ERR_UNSUPPORTED);
+  assert_string_equal(err.msg, "attention backend \"cuda\" runs on a card only");
+  assert_non_null(strstr(err.hint, "--device cuda"));
+  assert_int_equal(df_attn_find("flsh", DF_LEAVES_CUDA, &entry, &alias, &err), DF_ERR_ARGUMENT);
+  assert_non_null(strstr(err.msg, "did you mean \"flash\"?"));
+  assert_string_equal(df_attn_default(NULL)->name, "flash");
 }
 
 static int lines;
@@ -158,15 +182,19 @@ static void count_line(void *user, df_log_level level, const char *line) {
 static void test_attn_alias_report__once_each(void **state) {
   (void)state;
   df_log_set(count_line, (void *)"\"flashinfer\" runs as \"flash\"", DF_LOG_INFO);
-  df_attn_alias_report("flash"); /* no alias */
-  df_attn_alias_report("nonsense");
+  df_attn_alias_report("flash", DF_LEAVES_HOST); /* no alias */
+  df_attn_alias_report("nonsense", DF_LEAVES_HOST);
   assert_int_equal(lines, 0);
-  for (int i = 0; i < 3; i++) df_attn_alias_report("flashinfer");
+  for (int i = 0; i < 3; i++) df_attn_alias_report("flashinfer", DF_LEAVES_HOST);
   assert_int_equal(lines, 1);
   df_log_set(count_line, (void *)"\"xqa\" runs as \"splitkv\"", DF_LOG_INFO);
-  df_attn_alias_report("xqa");
-  df_attn_alias_report("flashinfer");
+  df_attn_alias_report("xqa", DF_LEAVES_HOST);
+  df_attn_alias_report("flashinfer", DF_LEAVES_HOST);
   assert_int_equal(lines, 2);
+  df_log_set(count_line, (void *)"\"flash\" runs as \"cuda\"", DF_LOG_INFO);
+  for (int i = 0; i < 2; i++) df_attn_alias_report("flash", DF_LEAVES_CUDA); /* a leaf of another device */
+  df_attn_alias_report("cuda", DF_LEAVES_CUDA);
+  assert_int_equal(lines, 3);
   df_log_set(NULL, NULL, DF_LOG_WARN);
 }
 
@@ -177,6 +205,7 @@ int main(void) {
       cmocka_unit_test(test_batch_sizes_parse__refused),
       cmocka_unit_test(test_session_params_from_opts__all_of_them),
       cmocka_unit_test(test_session_params_from_opts__defaults_are_the_library_s),
+      cmocka_unit_test(test_attn_find__by_device),
       cmocka_unit_test(test_attn_find__suggests),
       cmocka_unit_test(test_attn_alias_report__once_each),
   };

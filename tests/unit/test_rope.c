@@ -126,7 +126,7 @@ static void check_table(const df_config *c, const float *factors) {
   enum { POSITIONS = 300 };
   df_rope r;
   df_error err = {0};
-  if (df_rope_init(&r, c, factors, POSITIONS, &err) != DF_OK) fail_msg("%s", err.msg);
+  if (df_rope_init(&r, c, factors, POSITIONS, NULL, &err) != DF_OK) fail_msg("%s", err.msg);
   assert_int_equal(r.half, c->head_dim / 2);
   for (uint32_t p = 0; p < POSITIONS; p += 13)
     for (uint32_t i = 0; i < r.half; i++) {
@@ -149,7 +149,7 @@ static void test_init__tables(void **state) {
   df_config partial = a;
   df_rope r;
   partial.rope.dim = 16;
-  assert_int_equal(df_rope_init(&r, &partial, NULL, 8, NULL), DF_ERR_UNSUPPORTED);
+  assert_int_equal(df_rope_init(&r, &partial, NULL, 8, NULL, NULL), DF_ERR_UNSUPPORTED);
 }
 
 int main(void) {

@@ -207,7 +207,7 @@ static void test_policy__real_leaves(void **state) {
     df_status (*create)(const df_attn_shape *, df_attn **, df_error *);
     df_status tree;
   } k[] = {{df_attn_flash_create, DF_OK}, {df_attn_naive_create, DF_OK}, {df_attn_splitkv_create, DF_ERR_UNSUPPORTED}};
-  const df_attn_shape shape = {4, 2, 32, 64, 1};
+  const df_attn_shape shape = {4, 2, 32, 64, 1, NULL};
   for (size_t i = 0; i < DF_COUNT_OF(k); i++) {
     df_error err = {0};
     df_mask_decision d = {0};

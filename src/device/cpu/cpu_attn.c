@@ -84,18 +84,19 @@ static void locate_blocks(const df_op_attn *a, const attn_tile *t, uint32_t chun
   }
 }
 
-/* Page size 1: the chunk's slots lie anywhere, so they are gathered into blocks of the shape the kernel reads. */
+/* Where a token's K and V lie together, slots are gathered into blocks of the shape the kernel reads. */
 static void gather_blocks(const df_op_attn *a, const attn_tile *t, uint32_t chunk, uint8_t *mem, const void **k,
                           const void **v) {
   const uint32_t *table = a->batch->page_table + (size_t)t->b * a->batch->max_pages;
-  const uint32_t e = a->head_dim, first = chunk * DF_KV_CHUNK, len = a->batch->kv_len[t->b];
+  const uint32_t e = a->head_dim, first = chunk * DF_KV_CHUNK, len = a->batch->kv_len[t->b], per = a->kv.block_slots;
   const size_t size = a->kv.type == DF_KV_F16 ? 2 : 4, row = e * size;
   for (uint32_t i = 0; i < 4; i++) {
     uint8_t *kb = mem + 2 * i * a->kv.head_bytes, *vb = kb + a->kv.head_bytes;
     k[i] = kb;
     v[i] = vb;
     for (uint32_t p = 0; p < DF_KV_PAGE && first + i * DF_KV_PAGE + p < len; p++) {
-      const size_t off = ((size_t)table[first + i * DF_KV_PAGE + p] * a->n_kv + t->g) * row;
+      const uint32_t pos = first + i * DF_KV_PAGE + p;
+      const size_t off = (((size_t)table[pos / per] * per + pos % per) * a->n_kv + t->g) * row;
       memcpy(vb + p * row, a->kv.v + off, row);
       for (uint32_t j = 0; j < e; j++) memcpy(kb + ((size_t)j * DF_KV_PAGE + p) * size, a->kv.k + off + j * size, size);
     }

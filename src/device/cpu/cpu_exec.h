@@ -6,6 +6,7 @@
 #ifndef DF_DEVICE_CPU_EXEC_H
 #define DF_DEVICE_CPU_EXEC_H
 
+#include "base/pool.h"
 #include "device/program.h"
 
 typedef struct df_cpu df_cpu;

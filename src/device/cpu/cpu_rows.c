@@ -55,7 +55,7 @@ void df_run_quantize(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, ui
   }
 }
 
-/* Page size 1: both vectors plain, the same rounding as in blocks. */
+/* A token's K and V together: both vectors plain, the same rounding as in blocks. */
 static void store_token(const df_op_rope_kv *a, const float *k, const float *v, uint32_t slot, uint32_t g) {
   const size_t at = ((size_t)slot * a->n_kv + g) * a->head_dim;
   if (a->kv.type == DF_KV_F32) {
@@ -102,7 +102,7 @@ static void store_head(const df_kernels *k, const df_op_rope_kv *a, row_range rr
     const float *x = a->k + r * a->k_ld + (size_t)g * e, *v = a->v + r * a->v_ld + (size_t)g * e;
     const uint32_t page = a->slot[r] / DF_KV_PAGE;
     n = a->kv.token_major ? 1 : run_of_slots(a, r, rr.r1);
-    if (a->kv.token_major ? a->slot[r] == 0 : page == 0) continue;
+    if (a->slot[r] < a->kv.block_slots) continue;
     if (a->kv.token_major) {
       store_token(a, x, v, a->slot[r], g);
       continue;
