@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/size.h"
+#include "cli/cli_attention.h"
 #include "cli/cli_model.h"
 #include "cli/interrupt.h"
 #include "cli/known.h"
@@ -136,6 +137,8 @@ static void print_table(const check_run *r) {
   }
   df_table_print(&t, stdout, 0, df_term_out(term, DF_STYLE_BOLD), df_term_out(term, DF_STYLE_RESET));
   df_table_release(&t);
+  if (strcmp(r->sum.device, r->sum.reference) != 0)
+    printf("run on %s, compared with plain decoding on %s\n", r->sum.device, r->sum.reference);
   for (size_t i = 0; i < r->n_groups; i++) {
     const df_check_outcome *o = &r->groups[i].first;
     if (r->groups[i].identical == r->groups[i].combinations) continue;
@@ -199,6 +202,8 @@ static df_status print_json(const check_run *r, df_error *err) {
     df_json_out_cstr(&w, r->cli->opts.v[OPT_DRAFT_MODEL].text);
   else
     df_json_out_null(&w);
+  df_json_put_cstr(&w, "device", r->sum.device);
+  df_json_put_cstr(&w, "reference", r->sum.reference);
   df_json_out_key(&w, "logits"), df_json_out_bool(&w, df_opt_on(&r->cli->opts, OPT_LOGITS, false));
   df_json_out_key(&w, "combinations"), df_json_out_u64(&w, r->sum.combinations);
   df_json_out_key(&w, "identical"), df_json_out_u64(&w, r->sum.identical);
@@ -223,8 +228,10 @@ static df_status run_check(check_run *r, df_error *err) {
   df_status st;
   df_check_params p = {.logits = df_opt_on(o, OPT_LOGITS, false), .on_case = on_case, .user = r};
   p.matrix = strcasecmp(df_opt_text(o, OPT_MATRIX, "quick"), "full") == 0 ? DF_CHECK_FULL : DF_CHECK_QUICK;
+  p.device = df_opt_text(o, OPT_DEVICE, NULL);
   p.n_tokens = (uint32_t)df_opt_int(o, OPT_PREDICT, 0);
   DF_TRY(df_need_model(o, err));
+  DF_TRY(df_attention_opts_check(o, err));
   DF_TRY_GOTO(st, df_target_resolve(o, df_opt_text(o, OPT_MODEL, NULL), &model, err), done);
   if (df_opt_given(o, OPT_DRAFT_MODEL))
     DF_TRY_GOTO(st, df_draft_resolve(o, df_opt_text(o, OPT_DRAFT_MODEL, NULL), &draft, err), done);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attention/registry.h"
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/mem.h"
@@ -41,6 +42,7 @@ typedef struct checker {
   const df_check_params *p;
   pair pairs[2];
   uint32_t n_pairs;
+  pair reference; /* without a draft: its own model, or that of the first pair */
   int32_t *prompt[N_PROMPTS];
   size_t n_prompt[N_PROMPTS];
   answer expected[N_PROMPTS];
@@ -105,14 +107,20 @@ static df_status new_engine(const pair *pr, const df_check_case *c, uint32_t max
   return df_engine_init(e, pr->m, pr->d, &p, err);
 }
 
+/* One request at a time, one row at a time, emitted anew for every step. */
+static df_status plain_engine(const checker *k, df_engine *e, df_error *err) {
+  const char *leaf = df_attn_default(k->reference.m->device)->name;
+  const df_check_case plain = {leaf, leaf, NULL, NULL, false, false, false, 1, 1, 16, 1};
+  return new_engine(&k->reference, &plain, 1, e, err);
+}
+
 /* ---- comparing ------------------------------------------------------------------------------------------ */
 
 /* How far apart the two tokens were in plain decoding: one row behind the tokens that still agree. */
 static df_status margin_of(checker *k, uint32_t r, uint32_t at, int32_t expected, int32_t got, float *margin,
                            df_error *err) {
-  const df_check_case plain = {"flash", "flash", NULL, NULL, false, false, false, 1, 1, 16, 1};
   df_engine e;
-  DF_TRY(new_engine(&k->pairs[0], &plain, 1, &e, err));
+  DF_TRY(plain_engine(k, &e, err));
   int32_t ids[CHECK_CTX];
   const uint32_t n = (uint32_t)k->n_prompt[r] + at;
   memcpy(ids, k->prompt[r], k->n_prompt[r] * sizeof *ids);
@@ -243,6 +251,10 @@ static axes axes_of(const checker *k) {
   const axes quick = {{"flash", "splitkv"}, 2, {1, 8}, 2, {1, 3}, 2, {16}, 1, 1};
   const axes full = {{"flash", "splitkv", "naive"}, 3, {1, 2, 5, 8, 16}, 5, {1, 2, 3, 5, 8}, 5, {1, 16, 64}, 3, 2};
   axes a = k->p->matrix == DF_CHECK_FULL ? full : quick;
+  uint32_t n_leaves;
+  const df_attn_entry *leaves = df_attn_leaves(k->pairs[0].m->device->leaves, &n_leaves);
+  a.n_leaf = DF_MIN(a.n_leaf, n_leaves);
+  for (uint32_t i = 0; i < a.n_leaf; i++) a.leaf[i] = leaves[i].name;
   if (!k->pairs[0].d) a.n_width = 1;
   uint32_t most = k->pairs[0].d ? df_draft_get_info(k->pairs[0].d).block_size : 1, n = 0;
   for (uint32_t i = 0; i < a.n_width; i++)
@@ -303,20 +315,31 @@ static df_status run_matrix(checker *k, df_error *err) {
 
 /* ---- set-up --------------------------------------------------------------------------------------------- */
 
-static df_status open_pair(pair *pr, const char *model, const char *draft, uint32_t threads, df_error *err) {
+static df_status open_pair(pair *pr, const char *model, const char *draft, const char *device, uint32_t threads,
+                           df_error *err) {
   df_model_params mp = df_model_params_default();
+  mp.device = device;
   mp.n_threads = threads;
   pr->threads = threads;
   DF_TRY(df_model_open(model, &mp, &pr->m, err));
   return draft ? df_draft_open(draft, pr->m, NULL, &pr->d, err) : DF_OK;
 }
 
-/* Plain decoding, one request at a time, eager, one thread: what everything is compared with. */
+/* The processor's answers, where the device promises the same bits. */
+static df_status choose_reference(checker *k, const char *model, df_error *err) {
+  df_model *m = k->pairs[0].m;
+  const bool own = m->device->is_host || (m->device->own_floats && df_model_has_half_weights(m));
+  k->reference = (pair){m, NULL, 1};
+  if (!own) DF_TRY(open_pair(&k->reference, model, NULL, NULL, 1, err));
+  (void)snprintf(k->sum.device, sizeof k->sum.device, "%s", df_model_get_info(m).device);
+  (void)snprintf(k->sum.reference, sizeof k->sum.reference, "%s", df_model_get_info(k->reference.m).device);
+  return DF_OK;
+}
+
+/* What everything is compared with. */
 static df_status plain_answers(checker *k, df_error *err) {
-  const df_check_case plain = {"flash", "flash", NULL, NULL, false, false, false, 1, 1, 16, 1};
-  const pair no_draft = {k->pairs[0].m, NULL, 1};
   df_engine e;
-  DF_TRY(new_engine(&no_draft, &plain, 1, &e, err));
+  DF_TRY(plain_engine(k, &e, err));
   df_status s = DF_OK;
   for (uint32_t i = 0; i < N_PROMPTS && s == DF_OK; i++) {
     df_request q;
@@ -339,8 +362,11 @@ static df_status set_up(checker *k, const char *model, const char *draft, df_err
   k->n_tokens = k->p->n_tokens ? k->p->n_tokens : k->p->matrix == DF_CHECK_FULL ? FULL_TOKENS : QUICK_TOKENS;
   if (k->n_tokens > MAX_TOKENS)
     return DF_FAIL(err, DF_ERR_ARGUMENT, "a check of %u tokens is outside 1..%d", k->n_tokens, MAX_TOKENS);
-  DF_TRY(open_pair(&k->pairs[k->n_pairs++], model, draft, 1, err));
-  if (cpus > 1 || k->p->matrix == DF_CHECK_FULL) DF_TRY(open_pair(&k->pairs[k->n_pairs++], model, draft, 2, err));
+  const char *device = k->p->device;
+  DF_TRY(open_pair(&k->pairs[k->n_pairs++], model, draft, device, 1, err));
+  DF_TRY(choose_reference(k, model, err));
+  if (k->pairs[0].m->device->is_host && (cpus > 1 || k->p->matrix == DF_CHECK_FULL))
+    DF_TRY(open_pair(&k->pairs[k->n_pairs++], model, draft, device, 2, err));
   for (uint32_t i = 0; i < N_PROMPTS; i++) {
     DF_TRY(df_model_tokenize(k->pairs[0].m, k_prompts[i], strlen(k_prompts[i]), false, &k->prompt[i], &k->n_prompt[i],
                              err));
@@ -360,6 +386,7 @@ df_status df_check_run(const char *model, const char *draft, const df_check_para
   df_status s = set_up(k, model, draft, err);
   if (s == DF_OK) s = run_matrix(k, err);
   for (uint32_t i = 0; i < N_PROMPTS; i++) df_ids_free(k->prompt[i]);
+  if (k->reference.m != k->pairs[0].m) df_model_close(k->reference.m);
   for (uint32_t i = 0; i < k->n_pairs; i++) {
     df_draft_close(k->pairs[i].d);
     df_model_close(k->pairs[i].m);

@@ -1,6 +1,7 @@
 /*
  * engine/check.h - proves losslessness on a pair of model and draft: runs prompts under every combination of backends,
- * modes, graphs, overlap, widths, batch mixes, page sizes, prefix hits and threads, and compares with plain decoding.
+ * modes, graphs, overlap, widths, batch mixes, page sizes, prefix hits and threads, and compares with plain decoding:
+ * on the processor, unless the device's bits are its own for this model (F16 or BF16 weights), then on the device.
  *
  * Ownership: opens and closes its own models. Threads: one caller.
  */
@@ -38,12 +39,14 @@ typedef struct df_check_outcome {
 typedef struct df_check_summary {
   uint64_t combinations, identical, refused, planned;
   double seconds;
+  char device[24], reference[24]; /* where the combinations ran, and what they are compared with */
 } df_check_summary;
 
 typedef struct df_check_params {
   df_check_matrix matrix;
-  bool logits;       /* compare hashes of all logits too */
-  uint32_t n_tokens; /* generated per request; 0 = a default by matrix */
+  const char *device; /* as in df_model_params */
+  bool logits;        /* compare hashes of all logits too */
+  uint32_t n_tokens;  /* generated per request; 0 = a default by matrix */
   /* Called after every combination; return false to stop (DF_ERR_CANCELLED). */
   bool (*on_case)(void *user, const df_check_outcome *o, const df_check_summary *so_far);
   void *user;

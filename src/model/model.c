@@ -163,6 +163,18 @@ void df_model_close(df_model *m) {
   df_free(m);
 }
 
+static bool is_half(const df_weights *w) { return w->pack == DF_PACK_F16 || w->pack == DF_PACK_BF16; }
+
+bool df_model_has_half_weights(const df_model *m) {
+  bool any = is_half(&m->embed) || is_half(&m->head);
+  for (uint32_t i = 0; i < m->cfg.n_layers; i++) {
+    const df_layer *l = &m->layers[i];
+    const df_weights *const w[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+    for (size_t j = 0; j < DF_COUNT_OF(w); j++) any |= is_half(w[j]);
+  }
+  return any;
+}
+
 static uint64_t params_of(const df_config *c, bool tied) {
   const uint64_t d = c->hidden, q = (uint64_t)c->n_heads * c->head_dim, kv = (uint64_t)c->n_kv_heads * c->head_dim;
   const uint64_t layer = 2 * d * q + 2 * d * kv + 3 * d * c->ffn + 2 * d;

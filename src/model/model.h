@@ -59,6 +59,9 @@ typedef struct df_decoder_pass {
   bool logits, argmax; /* output tail over batch->out_row */
 } df_decoder_pass;
 
+/* Whether some matrix has F16 or BF16 weights, packed as such. */
+bool df_model_has_half_weights(const df_model *m);
+
 /* Emits embedding, all layers, taps and tail. */
 df_status df_model_emit(const df_model *m, const df_decoder_pass *pass, df_error *err) DF_CHECK;
 

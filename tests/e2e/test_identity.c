@@ -1,6 +1,6 @@
 /* The promise of session.h on real models: tokens and logits of a generation do not depend on the draft, the width, the
- * threads, the processor's kernels, eager or replayed programs, backends, page sizes, chunks of the prompt or cached
- * turns. DF_TEST_LONG asks for every prompt at every width and for the larger model at full length. */
+ * threads, the processor's kernels, the device, eager or replayed programs, backends, page sizes, chunks of the prompt
+ * or cached turns. DF_TEST_LONG asks for every prompt at every width and for the larger model at full length. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "dflash/dflash.h"
+#include "support/shadow_device.h"
 #include "support/test_models.h"
 
 enum { MAX_NEW = 160, MAX_IDS = 640, CTX = 1024 };
@@ -65,10 +66,11 @@ typedef struct answer {
 
 typedef enum sampling_kind { GREEDY, SAMPLED, FILTERED, PENALISED, KINDS } sampling_kind;
 
-static rig open_rig(const pair *p, uint32_t threads, const char *tier) {
+static rig open_rig_on(const pair *p, uint32_t threads, const char *tier, const char *device) {
   df_error err = {0};
   rig r = {0};
   df_model_params mp = df_model_params_default();
+  mp.device = device;
   mp.n_threads = threads;
   mp.cpu_tier = tier;
   const char *draft = df_test_model_or_skip(p->draft), *target = df_test_model_or_skip(p->target);
@@ -76,6 +78,8 @@ static rig open_rig(const pair *p, uint32_t threads, const char *tier) {
   if (df_draft_open(draft, r.m, NULL, &r.d, &err) != DF_OK) fail_msg("%s", err.msg);
   return r;
 }
+
+static rig open_rig(const pair *p, uint32_t threads, const char *tier) { return open_rig_on(p, threads, tier, NULL); }
 
 static void close_rig(rig *r) {
   df_draft_close(r->d);
@@ -392,11 +396,44 @@ static void test_turns__cached_equal_cold(void **state) {
   close_rig(&r);
 }
 
+/* A device with a memory of its own, which the host does not touch: once with the processor's leaves and K/V, once with
+ * those of a card. */
+static void test_devices__small(void **state) {
+  (void)state;
+  int32_t ids[MAX_IDS];
+  enum { NEW = 40 };
+  answer want[2];
+  rig cpu = open_rig(&k_small, 2, NULL);
+  const uint32_t n = tokens(&cpu, k_prompts[4], ids, MAX_IDS);
+  const df_session_params plain = params_of(0);
+  df_session *s = session(&cpu, false, &plain);
+  want[0] = ask_cold(s, ids, n, GREEDY, NEW);
+  want[1] = ask_cold(s, ids, n, FILTERED, NEW);
+  df_session_free(s);
+  close_rig(&cpu);
+  shadow_provide();
+  for (int a_card = 0; a_card < 2; a_card++) {
+    const shadow_options o = {.like_a_card = a_card == 1};
+    shadow_set(&o);
+    rig r = open_rig_on(&k_small, 2, NULL, "shadow");
+    for (int drafts = -1; drafts < 12; drafts += 8) {
+      const df_session_params sp = params_of(drafts);
+      s = session(&r, true, &sp);
+      const answer greedy = ask_cold(s, ids, n, GREEDY, NEW), sampled = ask_cold(s, ids, n, FILTERED, NEW);
+      same(&greedy, &want[0], "greedy on a device", drafts);
+      same(&sampled, &want[1], "sampled on a device", drafts);
+      df_session_free(s);
+    }
+    close_rig(&r);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_widths__small),
       cmocka_unit_test(test_sampling__small),
       cmocka_unit_test(test_machines__small),
+      cmocka_unit_test(test_devices__small),
       cmocka_unit_test(test_backends__every_combination),
       cmocka_unit_test(test_programs__eager_equals_replay),
       cmocka_unit_test(test_prefill__chunks_equal_one_go),

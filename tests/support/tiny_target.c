@@ -17,11 +17,14 @@ static void must(df_status s, const df_error *err) {
   if (s != DF_OK) fail_msg("%s", err->msg);
 }
 
-df_model *tiny_open(const tiny_spec *s, uint32_t threads) {
+df_model *tiny_open(const tiny_spec *s, uint32_t threads) { return tiny_open_on(s, threads, NULL); }
+
+df_model *tiny_open_on(const tiny_spec *s, uint32_t threads, const char *device) {
   df_error err = {0};
   df_model *m = NULL;
   df_model_params p = df_model_params_default();
   p.n_threads = threads;
+  p.device = device;
   char *dir = test_dir_create();
   tiny_model_write(s, test_dir_path(dir, "m.gguf"));
   must(df_model_open(test_dir_path(dir, "m.gguf"), &p, &m, &err), &err);
@@ -116,7 +119,12 @@ void tiny_run(tiny_target *x, df_mode mode, const tiny_item *items, uint32_t n) 
   must(tiny_try(x, mode, items, n, DF_MASK_NONE, NULL, 0, &err), &err);
 }
 
-const float *tiny_logits(const tiny_target *x, uint32_t row) { return x->t.ws.logits + row * x->t.ws.logits_ld; }
+const float *tiny_logits(tiny_target *x, uint32_t row) {
+  df_error err = {0};
+  const float *logits = NULL;
+  must(df_workspace_logits(&x->t.ws, row, &logits, &err), &err);
+  return logits;
+}
 
 size_t tiny_row_bytes(const tiny_target *x) { return x->t.m->cfg.vocab * sizeof(float); }
 
@@ -143,7 +151,7 @@ float *tiny_table(df_model *m, df_kv_type kv, uint32_t len) {
   return table;
 }
 
-void tiny_assert_rows(const tiny_target *x, const float *table, const tiny_item *items, uint32_t n, const char *what) {
+void tiny_assert_rows(tiny_target *x, const float *table, const tiny_item *items, uint32_t n, const char *what) {
   const size_t vocab = x->t.m->cfg.vocab;
   uint32_t row = 0;
   for (uint32_t i = 0; i < n; i++)

@@ -37,6 +37,8 @@ typedef struct tiny_item {
 } tiny_item;
 
 df_model *tiny_open(const tiny_spec *s, uint32_t threads);
+/* On a device: see df_model_params. */
+df_model *tiny_open_on(const tiny_spec *s, uint32_t threads, const char *device);
 /* The default draft for a target made from s. */
 df_draft *tiny_open_draft(const tiny_spec *s, df_model *m);
 df_attn_shape tiny_shape(const df_model *m);
@@ -56,8 +58,8 @@ void tiny_run(tiny_target *x, df_mode mode, const tiny_item *items, uint32_t n);
 /* The same with a mask of the live sequences (NULL: none), and the status. */
 df_status tiny_try(tiny_target *x, df_mode mode, const tiny_item *items, uint32_t n, df_mask_layout layout,
                    const uint8_t *mask, size_t bytes, df_error *err);
-/* Logits of output row r of the last pass: m->cfg.vocab values. */
-const float *tiny_logits(const tiny_target *x, uint32_t row);
+/* Logits of output row r of the last pass: m->cfg.vocab values, valid until the next one. */
+const float *tiny_logits(tiny_target *x, uint32_t row);
 size_t tiny_row_bytes(const tiny_target *x);
 
 /* Positions 0 .. len-1 of a sequence in one prefill. */
@@ -68,7 +70,7 @@ void tiny_prefill(tiny_target *x, uint32_t seq, uint32_t len);
 float *tiny_table(df_model *m, df_kv_type kv, uint32_t len);
 size_t tiny_table_bytes(const df_model *m);
 /* The last pass's rows are the table's, bit for bit. */
-void tiny_assert_rows(const tiny_target *x, const float *table, const tiny_item *items, uint32_t n, const char *what);
+void tiny_assert_rows(tiny_target *x, const float *table, const tiny_item *items, uint32_t n, const char *what);
 
 /* Greedy text of all sequences, stepping together with `width` rows each, behind `prompt` tokens of each text: text[s *
  * TINY_LEN + i], i < n_new (a step may write up to 16 more). d may be NULL with width 1. Returns how many drafts were

@@ -1,0 +1,489 @@
+/* The seam between the engine and devices: everything that runs on the processor runs on a device with a memory of its
+ * own, with the same tokens and the same bits, and the host touches nothing there. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "attention/recurrent.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "device/lower.h"
+#include "engine/check.h"
+#include "engine/engine.h"
+#include "support/sample_files.h"
+#include "support/shadow_device.h"
+#include "support/tiny_target.h"
+
+enum { MAX_NEW = 40, BATCH = 3, LONG = 150 };
+
+static void must(df_status s, const df_error *err) {
+  if (s != DF_OK) fail_msg("%s", err->msg);
+}
+
+typedef struct files {
+  char *dir;
+  char target[256], draft[256];
+} files;
+
+/* Vectors and forms that the plain tiny model lacks: biases, head norms, an output matrix, 8-bit weights. */
+static tiny_spec rich_spec(void) {
+  tiny_spec s = tiny_spec_default();
+  s.arch = "qwen3";
+  s.dtype = DF_Q8_0;
+  s.untied = s.bias = s.qk_norm = true;
+  return s;
+}
+
+static void write_files(files *f, const tiny_spec *s) {
+  tiny_draft_spec d = tiny_draft_default(s);
+  d.dtype = s->dtype;
+  d.rank_table = true;
+  f->dir = test_dir_create();
+  (void)snprintf(f->target, sizeof f->target, "%s/target.gguf", f->dir);
+  (void)snprintf(f->draft, sizeof f->draft, "%s/draft.gguf", f->dir);
+  tiny_model_write(s, f->target);
+  tiny_draft_write(&d, f->draft);
+}
+
+static int setup(void **state) {
+  files *f = df_calloc(2, sizeof *f);
+  const tiny_spec plain = tiny_spec_default(), rich = rich_spec();
+  if (!f) return -1;
+  shadow_provide();
+  write_files(&f[0], &plain);
+  write_files(&f[1], &rich);
+  *state = f;
+  return 0;
+}
+
+static int teardown(void **state) {
+  files *f = *state;
+  test_dir_remove(f[0].dir);
+  test_dir_remove(f[1].dir);
+  df_free(f);
+  return 0;
+}
+
+static void like(bool a_card) {
+  const shadow_options o = {.like_a_card = a_card};
+  shadow_set(&o);
+}
+
+/* ---- the matrix of losslessness ------------------------------------------------------------------------- */
+
+static bool on_case(void *user, const df_check_outcome *o, const df_check_summary *so_far) {
+  (void)user, (void)so_far;
+  if (!o->identical)
+    fail_msg("%s/%s, %s, width %u, batch %u: %s", o->c.prefill, o->c.decode, o->c.graph ? "recorded" : "eager",
+             o->c.width, o->c.batch,
+             o->refused       ? o->reason
+             : o->logits_only ? "other logits"
+                              : "other tokens");
+  return true;
+}
+
+static void check(const files *f, bool a_card, uint64_t combinations) {
+  df_error err = {0};
+  df_check_summary sum = {0};
+  const df_check_params p = {
+      .matrix = DF_CHECK_QUICK, .device = "shadow", .logits = true, .n_tokens = 6, .on_case = on_case};
+  like(a_card);
+  (void)shadow_take_counts();
+  must(df_check_run(f->target, f->draft, &p, &sum, &err), &err);
+  const shadow_counts c = shadow_take_counts();
+  assert_string_equal(sum.device, "shadow");
+  assert_string_equal(sum.reference, "cpu");
+  assert_true(sum.planned == combinations && sum.combinations == combinations && sum.identical == combinations);
+  assert_true(c.runs > combinations && c.fetches > combinations);
+  assert_int_equal(c.mapped, 0); /* whatever was mapped was unmapped */
+}
+
+static void test_check__like_the_processor(void **state) {
+  const files *f = *state;
+  check(&f[0], false, 192);
+}
+
+static void test_check__like_a_card(void **state) {
+  const files *f = *state;
+  check(&f[0], true, 48);
+  check(&f[1], true, 48);
+}
+
+/* ---- batches, layouts, ways of picking ------------------------------------------------------------------ */
+
+typedef struct answer {
+  int32_t ids[MAX_NEW];
+  uint32_t n;
+  uint64_t hash;
+} answer;
+
+typedef struct setting {
+  const char *backend, *decode;
+  bool overlap, eager, f32;
+  uint32_t page_size;
+  int32_t drafts; /* -1: the controller chooses */
+  uint32_t draft_vocab;
+} setting;
+
+static void prompt_of(int32_t *ids, uint32_t n, uint32_t salt) {
+  for (uint32_t i = 0; i < n; i++) ids[i] = (int32_t)((i * 31 + salt * 17 + i * i * 7) % 251);
+}
+
+/* One greedy request, one that samples, one with penalties; prompts from a few tokens to more than a pass splits. */
+static df_generate_params how(uint32_t i) {
+  df_generate_params g = df_generate_params_default();
+  g.max_tokens = 24 + 5 * i;
+  g.ignore_eos = g.hash_logits = true;
+  g.sampling.seed = 5 + i;
+  if (i == 1) g.sampling.temperature = 0.8f;
+  if (i == 2) g.sampling.repetition_penalty = 1.3f;
+  return g;
+}
+
+static void run_requests(df_engine *e, answer *out) {
+  static const uint32_t k_prompt[BATCH] = {7, 40, LONG};
+  df_error err = {0};
+  df_request q[BATCH];
+  df_request *all[BATCH];
+  int32_t ids[LONG];
+  bool busy = true;
+  for (uint32_t i = 0; i < BATCH; i++) {
+    const df_generate_params g = how(i);
+    prompt_of(ids, k_prompt[i], i);
+    must(df_engine_request(e, &q[i], ids, k_prompt[i], 0, NULL, &g, &err), &err);
+    all[i] = &q[i];
+  }
+  while (busy) {
+    must(df_engine_step(e, all, BATCH, &err), &err);
+    busy = false;
+    for (uint32_t i = 0; i < BATCH; i++) busy |= q[i].state != DF_REQ_DONE;
+  }
+  for (uint32_t i = 0; i < BATCH; i++) {
+    must(df_request_status(&q[i], &err), &err);
+    out[i].n = q[i].n_ids - q[i].n_prompt;
+    out[i].hash = q[i].r.logits_hash;
+    memcpy(out[i].ids, q[i].ids + q[i].n_prompt, out[i].n * sizeof *out[i].ids);
+    df_kv_seq_release(&q[i].seq, &e->pages);
+    df_request_release(&q[i]);
+  }
+}
+
+static void answers(const files *f, const char *device, const setting *s, answer *out) {
+  df_error err = {0};
+  df_model *m = NULL;
+  df_draft *d = NULL;
+  df_engine e;
+  df_model_params mp = df_model_params_default();
+  df_draft_params dp = df_draft_params_default();
+  df_engine_params p = {.session = df_session_params_default(), .max_seqs = BATCH};
+  mp.device = device;
+  mp.n_threads = 2;
+  if (s->draft_vocab) dp.draft_vocab = s->draft_vocab;
+  p.session.n_ctx = 256;
+  p.session.attention_backend = s->backend;
+  p.session.decode_attention_backend = s->decode;
+  p.session.two_batch_overlap = s->overlap;
+  p.session.no_graph = s->eager;
+  p.session.kv_f32 = s->f32;
+  p.session.page_size = s->page_size;
+  p.session.spec_draft_max = s->drafts;
+  must(df_model_open(f->target, &mp, &m, &err), &err);
+  must(df_draft_open(f->draft, m, &dp, &d, &err), &err);
+  must(df_engine_init(&e, m, d, &p, &err), &err);
+  run_requests(&e, out);
+  df_engine_release(&e);
+  df_draft_close(d);
+  df_model_close(m);
+}
+
+static void test_engine__settings(void **state) {
+  static const setting k[] = {
+      {.backend = "flash", .page_size = 1, .drafts = 3},
+      {.backend = "splitkv", .page_size = 64, .drafts = 7, .overlap = true},
+      {.backend = "flash", .decode = "splitkv", .drafts = 15, .overlap = true, .eager = true, .draft_vocab = 120},
+      {.backend = "naive", .drafts = -1, .f32 = true},
+      {.backend = "flash", .drafts = 0},
+  };
+  const files *f = *state;
+  for (size_t i = 0; i < DF_COUNT_OF(k); i++)
+    for (uint32_t a_card = 0; a_card < (k[i].f32 ? 1u : 2u); a_card++) {
+      answer want[BATCH], got[BATCH];
+      const files *file = &f[i % 2];
+      like(a_card);
+      answers(file, NULL, &k[i], want);
+      answers(file, "shadow", &k[i], got);
+      for (uint32_t r = 0; r < BATCH; r++) {
+        assert_int_equal(got[r].n, want[r].n);
+        if (memcmp(got[r].ids, want[r].ids, want[r].n * sizeof *want[r].ids) != 0 || got[r].hash != want[r].hash)
+          fail_msg("setting %zu, %s, request %u differs", i, a_card ? "like a card" : "like the processor", r);
+      }
+    }
+  assert_int_equal(shadow_take_counts().mapped, 0);
+}
+
+/* Rows of logits come over when they are read: none for greedy text, one for each token that is sampled. */
+static void test_logits__come_when_asked_for(void **state) {
+  const files *f = *state;
+  for (uint32_t sampled = 0; sampled < 2; sampled++) {
+    df_error err = {0};
+    df_model *m = NULL;
+    df_session *s = NULL;
+    df_result r;
+    int32_t ids[9];
+    df_model_params mp = df_model_params_default();
+    df_generate_params g = df_generate_params_default();
+    mp.device = "shadow";
+    g.max_tokens = 10;
+    g.ignore_eos = true;
+    g.sampling.temperature = sampled ? 0.7f : 0;
+    like(true);
+    prompt_of(ids, 9, 1);
+    must(df_model_open(f[0].target, &mp, &m, &err), &err);
+    must(df_session_create(m, NULL, NULL, &s, &err), &err);
+    (void)shadow_take_counts();
+    must(df_session_generate(s, ids, 9, &g, &r, &err), &err);
+    assert_int_equal(shadow_take_counts().fetches, sampled ? 10 : 0);
+    assert_int_equal(r.stats.step_allocations, 0);
+    df_session_free(s);
+    df_model_close(m);
+  }
+}
+
+static void test_score__same_numbers(void **state) {
+  const files *f = *state;
+  double score[2][60];
+  int32_t ids[60];
+  prompt_of(ids, 60, 4);
+  for (int i = 0; i < 2; i++) {
+    df_error err = {0};
+    df_model *m = NULL;
+    df_session *s = NULL;
+    df_model_params mp = df_model_params_default();
+    mp.device = i ? "shadow" : "cpu";
+    like(true);
+    must(df_model_open(f[1].target, &mp, &m, &err), &err);
+    must(df_session_create(m, NULL, NULL, &s, &err), &err);
+    must(df_session_score(s, ids, 60, score[i], NULL, NULL, &err), &err);
+    df_session_free(s);
+    df_model_close(m);
+  }
+  assert_memory_equal(score[0], score[1], 59 * sizeof(double));
+}
+
+/* ---- masks ---------------------------------------------------------------------------------------------- */
+
+static float *masked_logits(const char *device, df_mask_layout layout, float *out) {
+  enum { ROWS = 6, LEN = 70 };
+  df_error err = {0};
+  uint8_t mask[ROWS * (LEN + ROWS)];
+  const tiny_spec spec = tiny_spec_default();
+  df_model *m = tiny_open_on(&spec, 2, device);
+  tiny_target x;
+  tiny_options o = {.mask = layout};
+  if (device && m->device->leaves == DF_LEAVES_CUDA) {
+    const df_attn_shape shape = tiny_shape(m);
+    must(df_attn_cuda_create(&shape, &o.attn, &err), &err);
+  }
+  const size_t cols = layout == DF_MASK_FULL ? LEN + ROWS : ROWS;
+  for (size_t i = 0; i < ROWS * cols; i++) mask[i] = i % cols == i / cols + cols - ROWS || i % 3 != 0;
+  tiny_target_init(&x, m, &o);
+  tiny_prefill(&x, 0, LEN);
+  const tiny_item it = {0, LEN, ROWS};
+  must(tiny_try(&x, DF_MODE_TARGET_VERIFY, &it, 1, layout, mask, ROWS * cols, &err), &err);
+  for (uint32_t r = 0; r < ROWS; r++) memcpy(out + (size_t)r * m->cfg.vocab, tiny_logits(&x, r), tiny_row_bytes(&x));
+  tiny_target_release(&x);
+  df_model_close(m);
+  return out;
+}
+
+static void test_masks__travel(void **state) {
+  static float want[6 * 300], got[6 * 300], other[6 * 300];
+  (void)state;
+  for (int a_card = 0; a_card < 2; a_card++) {
+    like(a_card == 1);
+    (void)masked_logits(NULL, DF_MASK_FULL, want);
+    assert_memory_equal(want, masked_logits("shadow", DF_MASK_FULL, got), sizeof want);
+    (void)masked_logits(NULL, DF_MASK_QLEN, other);
+    assert_memory_equal(other, masked_logits("shadow", DF_MASK_QLEN, got), sizeof want);
+    assert_memory_not_equal(want, other, sizeof want);
+  }
+}
+
+/* ---- what is refused and what fails --------------------------------------------------------------------- */
+
+static void test_recurrent__refused(void **state) {
+  (void)state;
+  df_error err = {0};
+  const tiny_spec spec = tiny_spec_default();
+  like(false);
+  df_model *m = tiny_open_on(&spec, 1, "shadow");
+  const df_attn_shape shape = tiny_shape(m);
+  df_recurrent_state rs;
+  static const uint32_t index[2] = {UINT32_MAX, 0};
+  static const bool linear[2] = {false, true};
+  must(df_recurrent_state_init(&rs, 1, 2, 32, TINY_SEQS, TINY_SEQS, 16, 1, &err), &err);
+  df_attn *rec, *attn;
+  df_pages pages;
+  df_target t;
+  must(df_attn_recurrent_create(&shape, &rs, index, 2, &rec, &err), &err);
+  must(df_attn_hybrid_linear_create(tiny_leaf(m, "flash"), rec, linear, 2, &attn, &err), &err);
+  must(df_pages_init(&pages, 16, 160, &err), &err);
+  const df_target_params p = {
+      .max_seqs = 1, .max_rows = 16, .max_out = 16, .max_positions = 160, .pages = &pages, .attn = attn};
+  assert_int_equal(df_target_init(&t, m, &p, &err), DF_ERR_UNSUPPORTED);
+  assert_string_equal(err.msg,
+                      "attention backend \"hybrid-linear\" has recurrent layers, which run on the processor "
+                      "only (--device cpu)");
+  df_pages_release(&pages);
+  df_recurrent_state_release(&rs);
+  df_model_close(m);
+}
+
+/* The range is an address and nothing else: reading it ends the process, until it was fetched. */
+static void test_scratch__not_the_hosts(void **state) {
+  (void)state;
+  const tiny_spec spec = tiny_spec_default();
+  like(false);
+  df_model *m = tiny_open_on(&spec, 1, "shadow");
+  tiny_target x;
+  const tiny_options o = {0};
+  tiny_target_init(&x, m, &o);
+  tiny_prefill(&x, 0, 8);
+  volatile const float *const stray[] = {x.t.ws.logits, x.t.ws.x, (const float *)(const void *)x.t.kv.k,
+                                         (const float *)m->block};
+  for (size_t i = 0; i < DF_COUNT_OF(stray); i++) {
+    const pid_t child = fork();
+    if (child == 0) {
+      (void)signal(SIGSEGV, SIG_DFL);
+      const float v = *stray[i];
+      _exit(v == 0 ? 1 : 2);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+  }
+  const float first = tiny_logits(&x, 0)[0];
+  assert_true(first == *stray[0]);
+  tiny_target_release(&x);
+  df_model_close(m);
+}
+
+static void test_room__too_little(void **state) {
+  const files *f = *state;
+  df_error err = {0};
+  df_model *m = NULL;
+  df_session *s = NULL;
+  df_model_params mp = df_model_params_default();
+  mp.device = "shadow";
+  shadow_options o = {.room = 1000};
+  shadow_set(&o);
+  assert_int_equal(df_model_open(f[0].target, &mp, &m, &err), DF_ERR_MEMORY);
+  assert_non_null(strstr(err.msg, "the weights"));
+  assert_non_null(strstr(err.msg, "1000 of 1000 are free"));
+  must(df_model_open(f[0].target, NULL, &m, &err), &err);
+  o.room = df_model_get_info(m).weight_bytes + (64 << 10); /* the weights fit, activations and a context do not */
+  df_model_close(m);
+  shadow_set(&o);
+  must(df_model_open(f[0].target, &mp, &m, &err), &err);
+  assert_int_equal(df_session_create(m, NULL, NULL, &s, &err), DF_ERR_MEMORY);
+  df_model_close(m);
+  assert_int_equal(shadow_take_counts().mapped, 0);
+  like(false);
+}
+
+/* A run that fails ends the requests of its pass; a device that stays lost ends every later one. */
+static void test_run__fails(void **state) {
+  const files *f = *state;
+  df_error err = {0};
+  df_model *m = NULL;
+  df_session *s = NULL;
+  df_result r;
+  int32_t ids[9];
+  df_model_params mp = df_model_params_default();
+  df_generate_params g = df_generate_params_default();
+  mp.device = "shadow";
+  g.max_tokens = 10;
+  g.ignore_eos = true;
+  const shadow_options o = {.fail_run = 5};
+  shadow_set(&o);
+  prompt_of(ids, 9, 1);
+  must(df_model_open(f[0].target, &mp, &m, &err), &err);
+  must(df_session_create(m, NULL, NULL, &s, &err), &err);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(df_session_generate(s, ids, 9, &g, &r, &err), DF_ERR_IO);
+    assert_string_equal(err.msg, "the device is lost: run 5 failed");
+    assert_int_equal(df_session_n_cached(s), 0);
+  }
+  df_session_free(s);
+  df_model_close(m);
+  like(false);
+}
+
+/* ---- lowering ------------------------------------------------------------------------------------------- */
+
+static void test_lower__names_what_is_not_mapped(void **state) {
+  (void)state;
+  static float x[64], w[64], out[64];
+  static uint32_t n_rows = 1;
+  df_error err = {0};
+  df_mirrors m = {0};
+  df_mirror *mx;
+  df_program *p, *lowered;
+  df_lower_uses uses = {0};
+  must(df_mirrors_add(&m, x, sizeof x, DF_MEM_SCRATCH, "x", &mx, &err), &err);
+  mx->there = (uint8_t *)(uintptr_t)0x10000;
+  must(df_mirrors_add(&m, out, sizeof out, DF_MEM_OUTPUT, "out", &mx, &err), &err);
+  mx->there = (uint8_t *)(uintptr_t)0x20000;
+  must(df_mirrors_add(&m, &n_rows, sizeof n_rows, DF_MEM_INPUT, "n", &mx, &err), &err);
+  mx->there = (uint8_t *)(uintptr_t)0x30000;
+  must(df_program_create(1, 1, 1, &p, &err), &err);
+  const df_op_norm norm = {.x = x + 32, .w = w, .n_rows = &n_rows, .out = {.f = out + 1, .k = 32}};
+  must(df_emit_norm(p, &norm, &err), &err);
+  assert_int_equal(df_lower_program(p, &m, &lowered, &uses, &err), DF_ERR_INTERNAL);
+  assert_non_null(strstr(err.msg, "op norm: nothing is mapped at \"w\""));
+  assert_int_equal(df_mirrors_add(&m, x + 60, sizeof x, DF_MEM_CONST, "half of x", &mx, &err), DF_ERR_INTERNAL);
+  must(df_mirrors_add(&m, w, sizeof w, DF_MEM_WEIGHTS, "w", &mx, &err), &err);
+  mx->there = (uint8_t *)(uintptr_t)0x40000;
+  must(df_lower_program(p, &m, &lowered, &uses, &err), &err);
+  uint32_t n;
+  const df_op_norm *got = df_program_ops(lowered, &n)[0].args;
+  assert_int_equal(n, 1);
+  assert_true((uintptr_t)got->x == 0x10000 + 32 * sizeof(float) && (uintptr_t)got->w == 0x40000);
+  assert_true((uintptr_t)got->out.f == 0x20000 + sizeof(float) && (uintptr_t)got->n_rows == 0x30000);
+  assert_null(got->row_map);
+  assert_null(got->out.q);
+  assert_int_equal(got->out.k, 32);
+  assert_int_equal(uses.n, 3); /* weights are only addresses */
+  df_lower_uses_release(&uses);
+  df_program_free(lowered);
+  df_program_free(p);
+  while (m.n) df_free(df_mirrors_take(&m, m.items[0]->host));
+  df_mirrors_release(&m);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_lower__names_what_is_not_mapped),
+      cmocka_unit_test(test_scratch__not_the_hosts),
+      cmocka_unit_test(test_logits__come_when_asked_for),
+      cmocka_unit_test(test_score__same_numbers),
+      cmocka_unit_test(test_masks__travel),
+      cmocka_unit_test(test_recurrent__refused),
+      cmocka_unit_test(test_room__too_little),
+      cmocka_unit_test(test_run__fails),
+      cmocka_unit_test(test_engine__settings),
+      cmocka_unit_test(test_check__like_the_processor),
+      cmocka_unit_test(test_check__like_a_card),
+  };
+  return cmocka_run_group_tests_name("shadow", tests, setup, teardown);
+}
