@@ -51,6 +51,7 @@ typedef struct df_model_info {
   const char *cpu_tier;
   double load_ms;
   const char *device; /* "cpu", "cuda:0"; borrowed from the model */
+  const char *card;   /* its name, "" on the processor; borrowed from the model */
 } df_model_info;
 
 /* Opens a .gguf file, a .safetensors file or a Hugging Face folder and packs its weights.

@@ -37,7 +37,8 @@ typedef enum df_status {
   DF_ERR_MASK_CONTRACT = -10, /* a verify mask was missing, superfluous or of another layout */
   DF_ERR_TEMPLATE = -11,      /* a chat template raised an error itself */
   DF_ERR_INTERNAL = -12,      /* our own mistake; please report */
-  DF_ERR_BUSY = -13           /* a queue is full, or closing: try again later */
+  DF_ERR_BUSY = -13,          /* a queue is full, or closing: try again later */
+  DF_ERR_DEVICE = -14         /* a card failed while it was used: what was there is lost, open the model anew */
 } df_status;
 
 /* One failure. msg is one line without final newline; hint (may be empty) says what to do about it. */

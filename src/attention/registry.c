@@ -89,10 +89,9 @@ df_status df_attn_find(const char *name, df_leaf_set set, const df_attn_entry **
     (void)DF_FAIL(err, DF_ERR_ARGUMENT, "unknown attention backend \"%.60s\", did you mean \"%s\"?", name, near);
   else
     (void)DF_FAIL(err, DF_ERR_ARGUMENT, "unknown attention backend \"%.60s\" (use %s)", name, own);
-  df_error_hint(
-      err,
-      "known backends: flash, splitkv, naive, with --device cuda cuda; aliases: flashinfer, triton, fa3, fa4, "
-      "torch_native, trtllm_mha, xqa, flashmla");
+  df_error_hint(err,
+                "known backends: flash, splitkv, naive; aliases: flashinfer, triton, fa3, fa4, torch_native, "
+                "trtllm_mha, xqa, flashmla; with --device cuda: cuda");
   return DF_ERR_ARGUMENT;
 }
 

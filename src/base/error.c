@@ -20,6 +20,7 @@ const char *df_status_name(df_status s) {
     case DF_ERR_TEMPLATE: return "template";
     case DF_ERR_INTERNAL: return "internal";
     case DF_ERR_BUSY: return "busy";
+    case DF_ERR_DEVICE: return "device";
   }
   return "unknown";
 }

@@ -68,6 +68,8 @@ void df_pages_free(void *p, size_t bytes) {
   if (p) (void)munmap(p, bytes);
 }
 
+void df_pages_discard(void *p, size_t bytes) { (void)madvise(p, bytes, MADV_DONTNEED); }
+
 uint64_t df_mem_alloc_count(void) { return atomic_load_explicit(&g_count, memory_order_relaxed); }
 
 void df_mem_fail_after(uint64_t n, bool sticky) {

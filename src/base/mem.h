@@ -25,6 +25,8 @@ void *df_pages_alloc(size_t bytes);
 /* The same for memory that is used from end to end (packed weights): in huge pages where the system allows. */
 void *df_pages_alloc_huge(size_t bytes);
 void df_pages_free(void *p, size_t bytes);
+/* Gives the contents up and the memory back to the system; the range stays valid and reads as zero. */
+void df_pages_discard(void *p, size_t bytes);
 
 /* Number of allocations (all of the above) since the process started. */
 uint64_t df_mem_alloc_count(void);

@@ -71,8 +71,9 @@ void df_bench_print(const df_bench_report *r, const df_cli *cli) {
   char brand[64];
   df_cpu_brand(brand, sizeof brand);
   const df_bench_width *one = &r->width[0];
-  printf("%s, %u threads, %s kernels; %s; KV depth %u, %u repetitions, medians\n", brand, r->l->info.n_threads,
-         r->l->info.cpu_tier, r->l->info.name, r->depth, r->reps);
+  char machine[128];
+  df_machine_text(&r->l->info, machine, sizeof machine);
+  printf("%s, %s; %s; KV depth %u, %u repetitions, medians\n", brand, machine, r->l->info.name, r->depth, r->reps);
   printf("decode   %8.1f tok/s  (%.2f ms, best %.2f)\n", 1e3 / one->verify.median, one->verify.median, one->verify.min);
   if (r->n_prefill)
     printf("prefill  %8.1f tok/s  (%u tokens in %.1f ms, best %.1f)\n", r->prefill_n * 1e3 / r->prefill.median,
@@ -124,6 +125,8 @@ df_status df_bench_json(const df_bench_report *r, const df_cli *cli, df_buf *out
   df_json_out_close(&w);
   df_json_out_key(&w, "cpu_info"), df_json_out_cstr(&w, brand);
   df_json_out_key(&w, "isa"), df_json_out_cstr(&w, r->l->info.cpu_tier);
+  df_json_put_cstr(&w, "device", r->l->info.device);
+  df_json_put_cstr(&w, "card", r->l->info.card);
   df_json_out_key(&w, "n_threads"), df_json_out_u64(&w, r->l->info.n_threads);
   df_json_out_key(&w, "model"), df_json_out_cstr(&w, r->l->model_path);
   if (r->l->draft) df_json_out_key(&w, "draft"), df_json_out_cstr(&w, r->l->draft_path);

@@ -117,13 +117,22 @@ void df_loaded_close(df_loaded *l) {
   *l = (df_loaded){0};
 }
 
+void df_machine_text(const df_model_info *info, char *out, size_t cap) {
+  if (info->card[0])
+    (void)snprintf(out, cap, "%s (%s)", info->device, info->card);
+  else
+    (void)snprintf(out, cap, "%s kernels, %u thread%s", info->cpu_tier, info->n_threads,
+                   info->n_threads == 1 ? "" : "s");
+}
+
 void df_loaded_describe(const df_loaded *l, const df_cli *cli) {
-  char params[24], vocab[24];
+  char params[24], vocab[24], machine[128];
   const char *dim = df_term_err(&cli->term, DF_STYLE_DIM), *off = df_term_err(&cli->term, DF_STYLE_RESET);
   df_format_count(params, sizeof params, l->info.n_params);
-  fprintf(stderr, "%smodel     %s: %s, %u layers, %s parameters; %s kernels, %u thread%s, context %u%s\n", dim,
-          l->info.name && *l->info.name ? l->info.name : l->model_path, l->info.arch, l->info.n_layers, params,
-          l->info.cpu_tier, l->info.n_threads, l->info.n_threads == 1 ? "" : "s", df_session_n_ctx(l->session), off);
+  df_machine_text(&l->info, machine, sizeof machine);
+  fprintf(stderr, "%smodel     %s: %s, %u layers, %s parameters; %s, context %u%s\n", dim,
+          l->info.name && *l->info.name ? l->info.name : l->model_path, l->info.arch, l->info.n_layers, params, machine,
+          df_session_n_ctx(l->session), off);
   if (!l->draft) {
     fprintf(stderr, "%sdrafting  off%s\n", dim, off);
     return;

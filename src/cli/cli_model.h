@@ -25,6 +25,9 @@ df_status df_loaded_open(df_loaded *l, df_cli *cli, bool with_draft, df_error *e
 df_status df_loaded_session(df_loaded *l, df_cli *cli, bool draft, df_error *err) DF_CHECK;
 void df_loaded_close(df_loaded *l); /* an empty one is fine */
 
+/* What runs the model: "avx512 kernels, 2 threads", "cuda:0 (NVIDIA H200)". */
+void df_machine_text(const df_model_info *info, char *out, size_t cap);
+
 /* "model ...: ..." and "drafting: ..." on standard error. */
 void df_loaded_describe(const df_loaded *l, const df_cli *cli);
 

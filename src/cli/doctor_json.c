@@ -17,6 +17,26 @@ static void put_machine(df_json_out *w, const df_doctor *d) {
   df_json_out_close(w);
 }
 
+static void put_device(df_json_out *w, const df_doctor *d) {
+  const df_device_info *i = &d->device;
+  char text[24];
+  df_json_out_key(w, "device");
+  df_json_out_object(w);
+  df_json_put_cstr(w, "name", i->name);
+  df_json_put_cstr(w, "card", i->card[0] ? i->card : NULL);
+  if (i->card[0]) {
+    (void)snprintf(text, sizeof text, "%u.%u", i->major, i->minor);
+    df_json_put_cstr(w, "compute_capability", text);
+    df_json_put_u64(w, "memory", i->memory_total);
+    df_json_put_u64(w, "memory_free", i->memory_free);
+    df_json_put_u64(w, "driver", i->driver);
+    df_json_put_u64(w, "runtime", i->runtime);
+    df_json_put_u64(w, "weights", i->mapped[DF_MEM_WEIGHTS]);
+    df_json_put_u64(w, "scratch", i->mapped[DF_MEM_SCRATCH]);
+  }
+  df_json_out_close(w);
+}
+
 static void put_routes(df_json_out *w, const df_doctor *d) {
   df_json_out_key(w, "routes");
   df_json_out_object(w);
@@ -162,6 +182,7 @@ df_status df_doctor_json(const df_doctor *d, const df_cli *cli, df_error *err) {
   df_json_put_cstr(&w, "model", df_opt_text(&cli->opts, OPT_MODEL, NULL));
   df_json_put_cstr(&w, "draft", df_opt_text(&cli->opts, OPT_DRAFT_MODEL, NULL));
   put_machine(&w, d);
+  if (d->m) put_device(&w, d);
   if (d->has_plan) {
     put_routes(&w, d);
     put_leaves(&w, d);

@@ -16,6 +16,21 @@ static void print_table(df_table *t, const df_cli *cli) {
   df_table_release(t);
 }
 
+static void print_device(const df_doctor *d) {
+  const df_device_info *i = &d->device;
+  char c[2][32];
+  if (!d->m) return;
+  if (!i->card[0]) {
+    printf("device      %s\n", i->name);
+    return;
+  }
+  df_format_bytes(c[0], sizeof c[0], i->memory_total);
+  df_format_bytes(c[1], sizeof c[1], i->memory_free);
+  printf("device      %s: %s, compute capability %u.%u, %s, %s of it free; driver for CUDA %u.%u, built with %u.%u\n",
+         i->name, i->card, i->major, i->minor, c[0], c[1], i->driver / 1000, i->driver % 1000 / 10, i->runtime / 1000,
+         i->runtime % 1000 / 10);
+}
+
 static void print_models(const df_doctor *d) {
   char brand[80], features[96], count[24];
   df_cpu_brand(brand, sizeof brand);
@@ -32,6 +47,7 @@ static void print_models(const df_doctor *d) {
     for (uint32_t t = 0; t < i.n_taps; t++) printf("%s %u", t ? "," : "", i.taps[t]);
     putchar('\n');
   }
+  print_device(d);
   printf("processor   %s, %u usable\nfeatures    %s\n", brand, df_cpu_count(), features[0] ? features : "none used");
 }
 
@@ -121,6 +137,18 @@ static void memory_row(df_table *t, const char *what, uint64_t target, uint64_t 
   df_table_add(t, what, c[0], c[1], note);
 }
 
+/* What has been placed on a card: it is taken whole, not as conversations grow. */
+static void print_card_memory(const df_doctor *d) {
+  const uint64_t *m = d->device.mapped;
+  char c[3][32];
+  if (!d->device.card[0]) return;
+  df_format_bytes(c[0], sizeof c[0], m[DF_MEM_WEIGHTS]);
+  df_format_bytes(c[1], sizeof c[1], m[DF_MEM_SCRATCH]);
+  df_format_bytes(c[2], sizeof c[2], m[DF_MEM_CONST] + m[DF_MEM_INPUT] + m[DF_MEM_BATCH] + m[DF_MEM_OUTPUT]);
+  printf("on %s: weights %s, KV pool, activations and parts %s, tables and inputs %s\n", d->device.name, c[0], c[1],
+         c[2]);
+}
+
 static void print_memory(const df_doctor *d, const df_cli *cli) {
   static const char *const head[] = {"", "target", "draft", ""};
   const df_doctor_memory *m = &d->memory;
@@ -142,6 +170,7 @@ static void print_memory(const df_doctor *d, const df_cli *cli) {
                   m->weights + m->draft_weights + m->kv_pool + m->draft_kv_pool + m->workspace + m->draft_workspace +
                       m->mask + m->programs);
   printf("together at most %s\n", total);
+  print_card_memory(d);
 }
 
 void df_doctor_text(const df_doctor *d, const df_cli *cli) {

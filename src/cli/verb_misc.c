@@ -5,6 +5,7 @@
 #include "base/cpu.h"
 #include "base/size.h"
 #include "cli/verbs.h"
+#include "device/cuda/cuda_device.h"
 #include "dflash/dflash.h"
 #include "format/json.h"
 
@@ -23,7 +24,8 @@ static void version_text(void) {
   for (int t = DF_TIER_REF; t < DF_TIER_COUNT; t++) {
     if (df_cpu_tier_built((df_cpu_tier)t)) printf(" %s", df_cpu_tier_name((df_cpu_tier)t));
   }
-  printf("; in use here: %s\n", df_cpu_tier_name(df_cpu_best_tier()));
+  printf("; in use here: %s\ncuda: %s\n", df_cpu_tier_name(df_cpu_best_tier()),
+         df_cuda_built_for() ? df_cuda_built_for() : "not built");
 }
 
 static void cpu_text(void) {
@@ -55,6 +57,7 @@ static int version_json(df_cli *cli) {
   df_json_out_key(&w, "cpu"), df_json_out_cstr(&w, brand);
   df_json_out_key(&w, "processors"), df_json_out_u64(&w, df_cpu_count());
   df_json_out_key(&w, "tier"), df_json_out_cstr(&w, df_cpu_tier_name(df_cpu_best_tier()));
+  df_json_put_cstr(&w, "cuda", df_cuda_built_for());
   df_json_out_key(&w, "features"), df_json_out_array(&w);
   const uint32_t have = df_cpu_features();
   for (uint32_t i = 0; df_cpu_feature_name(i); i++) {

@@ -113,6 +113,7 @@ static df_status print_json(const df_cli *cli, const df_loaded *l, const df_answ
     df_json_out_null(&w);
   df_json_out_key(&w, "threads"), df_json_out_u64(&w, l->info.n_threads);
   df_json_out_key(&w, "isa"), df_json_out_cstr(&w, l->info.cpu_tier);
+  df_json_put_cstr(&w, "device", l->info.device);
   df_json_out_key(&w, "load_ms"), df_json_out_f64(&w, l->info.load_ms);
   command_json(&w, &cli->opts);
   df_json_out_close(&w);

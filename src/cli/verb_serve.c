@@ -198,9 +198,11 @@ static void on_ready(void *user, const char *host, uint16_t port) {
   const df_loaded *l = &s->l;
   const df_sched_params *p = &s->p.sched;
   const bool v6 = strchr(host, ':') != NULL;
-  fprintf(stderr, "model     %s as \"%s\": %s, %u layers; %s kernels, %u thread%s\n",
+  char machine[128];
+  df_machine_text(&l->info, machine, sizeof machine);
+  fprintf(stderr, "model     %s as \"%s\": %s, %u layers; %s\n",
           l->info.name && *l->info.name ? l->info.name : l->model_path, s->alias, l->info.arch, l->info.n_layers,
-          l->info.cpu_tier, l->info.n_threads, l->info.n_threads == 1 ? "" : "s");
+          machine);
   if (l->draft)
     fprintf(stderr, "drafting  on: draft-dflash, block size %u (%s %u drafted tokens a step)\n", l->width,
             l->width_given ? "at most" : "up to", l->width - 1);

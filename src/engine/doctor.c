@@ -257,6 +257,7 @@ static df_status take_plan(df_doctor *d, df_engine *e, const df_session_params *
   d->kv_f32 = p->kv_f32;
   d->overlap = p->two_batch_overlap;
   d->graph_limit = p->graph_memory;
+  e->m->device->ops->info(e->m->device, &d->device);
   DF_TRY(take_routes(d, e, err));
   examine_leaves(d, e);
   DF_TRY(take_graphs(d, e, err));

@@ -57,7 +57,7 @@ typedef struct df_doctor_memory {
 typedef struct df_doctor {
   df_model *m;
   df_draft *d;            /* NULL without, or when it was refused */
-  df_device_info device;  /* what programs run on; of the model's once there is one */
+  df_device_info device;  /* what programs run on, with what the plan placed there */
   df_leaf_set leaves;     /* that it has */
   bool has_fit, has_plan; /* the fields below are filled */
   df_fit_report fit;

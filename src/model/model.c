@@ -199,5 +199,6 @@ df_model_info df_model_get_info(const df_model *m) {
                          .n_threads = df_pool_threads(m->pool),
                          .cpu_tier = df_cpu_tier_name(m->kernels->tier),
                          .load_ms = m->load_ms,
-                         .device = m->device_info.name};
+                         .device = m->device_info.name,
+                         .card = m->device_info.card};
 }

@@ -95,7 +95,7 @@ static void test_error_set__cuts_at_a_character_border(void **state) {
 
 static void test_status_name__all_known(void **state) {
   (void)state;
-  for (int s = 0; s >= -12; s--) {
+  for (int s = 0; s >= DF_ERR_DEVICE; s--) {
     assert_string_not_equal(df_status_name((df_status)s), "unknown");
     for (int t = 0; t > s; t--) assert_string_not_equal(df_status_name((df_status)s), df_status_name((df_status)t));
   }

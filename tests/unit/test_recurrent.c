@@ -218,7 +218,7 @@ static void run_block(rig *r, const tiny_item *items, const uint32_t *accepted, 
   must(df_target_run(&r->x.t, DF_MODE_TARGET_VERIFY, DF_TAIL_LOGITS, &err), &err);
 }
 
-static void assert_accepted_rows(const fixture *f, const rig *r, const tiny_item *items, const uint32_t *accepted,
+static void assert_accepted_rows(const fixture *f, rig *r, const tiny_item *items, const uint32_t *accepted,
                                  uint32_t n) {
   uint32_t row = 0;
   for (uint32_t i = 0; i < n; row += items[i].n, i++)

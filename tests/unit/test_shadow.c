@@ -9,7 +9,6 @@
 // clang-format on
 
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,58 +17,29 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "device/lower.h"
-#include "engine/check.h"
-#include "engine/engine.h"
-#include "support/sample_files.h"
+#include "support/device_rig.h"
 #include "support/shadow_device.h"
 #include "support/tiny_target.h"
-
-enum { MAX_NEW = 40, BATCH = 3, LONG = 150 };
 
 static void must(df_status s, const df_error *err) {
   if (s != DF_OK) fail_msg("%s", err->msg);
 }
 
-typedef struct files {
-  char *dir;
-  char target[256], draft[256];
-} files;
-
-/* Vectors and forms that the plain tiny model lacks: biases, head norms, an output matrix, 8-bit weights. */
-static tiny_spec rich_spec(void) {
-  tiny_spec s = tiny_spec_default();
-  s.arch = "qwen3";
-  s.dtype = DF_Q8_0;
-  s.untied = s.bias = s.qk_norm = true;
-  return s;
-}
-
-static void write_files(files *f, const tiny_spec *s) {
-  tiny_draft_spec d = tiny_draft_default(s);
-  d.dtype = s->dtype;
-  d.rank_table = true;
-  f->dir = test_dir_create();
-  (void)snprintf(f->target, sizeof f->target, "%s/target.gguf", f->dir);
-  (void)snprintf(f->draft, sizeof f->draft, "%s/draft.gguf", f->dir);
-  tiny_model_write(s, f->target);
-  tiny_draft_write(&d, f->draft);
-}
-
 static int setup(void **state) {
-  files *f = df_calloc(2, sizeof *f);
-  const tiny_spec plain = tiny_spec_default(), rich = rich_spec();
+  device_files *f = df_calloc(2, sizeof *f);
+  const tiny_spec plain = tiny_spec_default(), rich = device_rich_spec(DF_Q8_0);
   if (!f) return -1;
   shadow_provide();
-  write_files(&f[0], &plain);
-  write_files(&f[1], &rich);
+  device_files_write(&f[0], &plain);
+  device_files_write(&f[1], &rich);
   *state = f;
   return 0;
 }
 
 static int teardown(void **state) {
-  files *f = *state;
-  test_dir_remove(f[0].dir);
-  test_dir_remove(f[1].dir);
+  device_files *f = *state;
+  device_files_release(&f[0]);
+  device_files_release(&f[1]);
   df_free(f);
   return 0;
 }
@@ -81,159 +51,47 @@ static void like(bool a_card) {
 
 /* ---- the matrix of losslessness ------------------------------------------------------------------------- */
 
-static bool on_case(void *user, const df_check_outcome *o, const df_check_summary *so_far) {
-  (void)user, (void)so_far;
-  if (!o->identical)
-    fail_msg("%s/%s, %s, width %u, batch %u: %s", o->c.prefill, o->c.decode, o->c.graph ? "recorded" : "eager",
-             o->c.width, o->c.batch,
-             o->refused       ? o->reason
-             : o->logits_only ? "other logits"
-                              : "other tokens");
-  return true;
-}
-
-static void check(const files *f, bool a_card, uint64_t combinations) {
-  df_error err = {0};
-  df_check_summary sum = {0};
-  const df_check_params p = {
-      .matrix = DF_CHECK_QUICK, .device = "shadow", .logits = true, .n_tokens = 6, .on_case = on_case};
+static void check(const device_files *f, bool a_card, uint64_t combinations) {
   like(a_card);
   (void)shadow_take_counts();
-  must(df_check_run(f->target, f->draft, &p, &sum, &err), &err);
+  const df_check_summary sum = device_check(f, "shadow");
   const shadow_counts c = shadow_take_counts();
   assert_string_equal(sum.device, "shadow");
   assert_string_equal(sum.reference, "cpu");
-  assert_true(sum.planned == combinations && sum.combinations == combinations && sum.identical == combinations);
+  assert_true(sum.planned == combinations);
   assert_true(c.runs > combinations && c.fetches > combinations);
   assert_int_equal(c.mapped, 0); /* whatever was mapped was unmapped */
 }
 
 static void test_check__like_the_processor(void **state) {
-  const files *f = *state;
+  const device_files *f = *state;
   check(&f[0], false, 192);
 }
 
 static void test_check__like_a_card(void **state) {
-  const files *f = *state;
+  const device_files *f = *state;
   check(&f[0], true, 48);
   check(&f[1], true, 48);
 }
 
 /* ---- batches, layouts, ways of picking ------------------------------------------------------------------ */
 
-typedef struct answer {
-  int32_t ids[MAX_NEW];
-  uint32_t n;
-  uint64_t hash;
-} answer;
-
-typedef struct setting {
-  const char *backend, *decode;
-  bool overlap, eager, f32;
-  uint32_t page_size;
-  int32_t drafts; /* -1: the controller chooses */
-  uint32_t draft_vocab;
-} setting;
-
 static void prompt_of(int32_t *ids, uint32_t n, uint32_t salt) {
   for (uint32_t i = 0; i < n; i++) ids[i] = (int32_t)((i * 31 + salt * 17 + i * i * 7) % 251);
 }
 
-/* One greedy request, one that samples, one with penalties; prompts from a few tokens to more than a pass splits. */
-static df_generate_params how(uint32_t i) {
-  df_generate_params g = df_generate_params_default();
-  g.max_tokens = 24 + 5 * i;
-  g.ignore_eos = g.hash_logits = true;
-  g.sampling.seed = 5 + i;
-  if (i == 1) g.sampling.temperature = 0.8f;
-  if (i == 2) g.sampling.repetition_penalty = 1.3f;
-  return g;
-}
-
-static void run_requests(df_engine *e, answer *out) {
-  static const uint32_t k_prompt[BATCH] = {7, 40, LONG};
-  df_error err = {0};
-  df_request q[BATCH];
-  df_request *all[BATCH];
-  int32_t ids[LONG];
-  bool busy = true;
-  for (uint32_t i = 0; i < BATCH; i++) {
-    const df_generate_params g = how(i);
-    prompt_of(ids, k_prompt[i], i);
-    must(df_engine_request(e, &q[i], ids, k_prompt[i], 0, NULL, &g, &err), &err);
-    all[i] = &q[i];
-  }
-  while (busy) {
-    must(df_engine_step(e, all, BATCH, &err), &err);
-    busy = false;
-    for (uint32_t i = 0; i < BATCH; i++) busy |= q[i].state != DF_REQ_DONE;
-  }
-  for (uint32_t i = 0; i < BATCH; i++) {
-    must(df_request_status(&q[i], &err), &err);
-    out[i].n = q[i].n_ids - q[i].n_prompt;
-    out[i].hash = q[i].r.logits_hash;
-    memcpy(out[i].ids, q[i].ids + q[i].n_prompt, out[i].n * sizeof *out[i].ids);
-    df_kv_seq_release(&q[i].seq, &e->pages);
-    df_request_release(&q[i]);
-  }
-}
-
-static void answers(const files *f, const char *device, const setting *s, answer *out) {
-  df_error err = {0};
-  df_model *m = NULL;
-  df_draft *d = NULL;
-  df_engine e;
-  df_model_params mp = df_model_params_default();
-  df_draft_params dp = df_draft_params_default();
-  df_engine_params p = {.session = df_session_params_default(), .max_seqs = BATCH};
-  mp.device = device;
-  mp.n_threads = 2;
-  if (s->draft_vocab) dp.draft_vocab = s->draft_vocab;
-  p.session.n_ctx = 256;
-  p.session.attention_backend = s->backend;
-  p.session.decode_attention_backend = s->decode;
-  p.session.two_batch_overlap = s->overlap;
-  p.session.no_graph = s->eager;
-  p.session.kv_f32 = s->f32;
-  p.session.page_size = s->page_size;
-  p.session.spec_draft_max = s->drafts;
-  must(df_model_open(f->target, &mp, &m, &err), &err);
-  must(df_draft_open(f->draft, m, &dp, &d, &err), &err);
-  must(df_engine_init(&e, m, d, &p, &err), &err);
-  run_requests(&e, out);
-  df_engine_release(&e);
-  df_draft_close(d);
-  df_model_close(m);
-}
-
 static void test_engine__settings(void **state) {
-  static const setting k[] = {
-      {.backend = "flash", .page_size = 1, .drafts = 3},
-      {.backend = "splitkv", .page_size = 64, .drafts = 7, .overlap = true},
-      {.backend = "flash", .decode = "splitkv", .drafts = 15, .overlap = true, .eager = true, .draft_vocab = 120},
-      {.backend = "naive", .drafts = -1, .f32 = true},
-      {.backend = "flash", .drafts = 0},
-  };
-  const files *f = *state;
-  for (size_t i = 0; i < DF_COUNT_OF(k); i++)
-    for (uint32_t a_card = 0; a_card < (k[i].f32 ? 1u : 2u); a_card++) {
-      answer want[BATCH], got[BATCH];
-      const files *file = &f[i % 2];
-      like(a_card);
-      answers(file, NULL, &k[i], want);
-      answers(file, "shadow", &k[i], got);
-      for (uint32_t r = 0; r < BATCH; r++) {
-        assert_int_equal(got[r].n, want[r].n);
-        if (memcmp(got[r].ids, want[r].ids, want[r].n * sizeof *want[r].ids) != 0 || got[r].hash != want[r].hash)
-          fail_msg("setting %zu, %s, request %u differs", i, a_card ? "like a card" : "like the processor", r);
-      }
-    }
+  const device_files *f = *state;
+  for (uint32_t i = 0; i < 4; i++) {
+    like(i / 2);
+    device_compare(&f[i % 2], "shadow", i < 2);
+  }
   assert_int_equal(shadow_take_counts().mapped, 0);
 }
 
 /* Rows of logits come over when they are read: none for greedy text, one for each token that is sampled. */
 static void test_logits__come_when_asked_for(void **state) {
-  const files *f = *state;
+  const device_files *f = *state;
   for (uint32_t sampled = 0; sampled < 2; sampled++) {
     df_error err = {0};
     df_model *m = NULL;
@@ -260,7 +118,7 @@ static void test_logits__come_when_asked_for(void **state) {
 }
 
 static void test_score__same_numbers(void **state) {
-  const files *f = *state;
+  const device_files *f = *state;
   double score[2][60];
   int32_t ids[60];
   prompt_of(ids, 60, 4);
@@ -379,7 +237,7 @@ static void test_scratch__not_the_hosts(void **state) {
 }
 
 static void test_room__too_little(void **state) {
-  const files *f = *state;
+  const device_files *f = *state;
   df_error err = {0};
   df_model *m = NULL;
   df_session *s = NULL;
@@ -403,7 +261,7 @@ static void test_room__too_little(void **state) {
 
 /* A run that fails ends the requests of its pass; a device that stays lost ends every later one. */
 static void test_run__fails(void **state) {
-  const files *f = *state;
+  const device_files *f = *state;
   df_error err = {0};
   df_model *m = NULL;
   df_session *s = NULL;

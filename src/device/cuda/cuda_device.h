@@ -13,6 +13,9 @@ df_status df_cuda_check(uint32_t index, df_error *err) DF_CHECK;
 /* Opens card `index`. Errors as df_cuda_check, MEMORY. */
 df_status df_cuda_device_create(uint32_t index, df_device **out, df_error *err) DF_CHECK;
 
+/* The architectures that this build has kernels for ("sm_90a compute_90"), NULL for builds without CUDA; static. */
+const char *df_cuda_built_for(void);
+
 /* The stream that programs run on (a cudaStream_t), for leaves with work of their own beside them; NULL for other
  * devices and in builds without CUDA. */
 void *df_cuda_device_stream(const df_device *d);

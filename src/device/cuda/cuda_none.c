@@ -14,6 +14,8 @@ df_status df_cuda_device_create(uint32_t index, df_device **out, df_error *err) 
   return df_cuda_check(index, err);
 }
 
+const char *df_cuda_built_for(void) { return NULL; }
+
 void *df_cuda_device_stream(const df_device *d) {
   (void)d;
   return NULL;
