@@ -14,7 +14,7 @@
 #include "device/batch.h"
 #include "kernels/kernels.h"
 
-typedef struct df_step df_step; /* base/pool.h */
+typedef struct df_step df_step; /* base/pool.h, whose atomics C++ cannot read */
 
 /* Rows of activations in the forms that consumers want; f and q may both be set, at least one is.
  * f: [rows][k]. q: tiles of 16 rows, each block-major (kernels.h), tile t at q + t * 16 * k/32. */

@@ -1,0 +1,225 @@
+/*
+ * device/cuda/attn_chunk.cuh - one chunk of 64 positions for the queries of a block: fetching, scores, weights, values.
+ * Every sum in the order of kernels.h (attn_chunk).
+ */
+#ifndef DF_DEVICE_CUDA_ATTN_CHUNK_CUH
+#define DF_DEVICE_CUDA_ATTN_CHUNK_CUH
+
+#include "device/cuda/attn_tile.cuh"
+
+/* Slots of the chunk's positions, and which of them rows of this pass fill (fused only). */
+DF_DEV void chunk_slots(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, uint32_t chunk) {
+  uint32_t *slots = (uint32_t *)(shared + l.slots), *pos_of = (uint32_t *)(shared + l.fresh);
+  uint32_t *is_fresh = pos_of + ATTN_FRESH;
+  const uint32_t i = threadIdx.x, sink = math_max(a.op.kv.block_slots, 1);
+  if (i < DF_KV_CHUNK) slots[i] = attn_slot(a, t, chunk * DF_KV_CHUNK + i);
+  if (!a.fused) return;
+  if (i < ATTN_FRESH) pos_of[i] = ATTN_NONE;
+  port_block_sync();
+  if (i >= DF_KV_CHUNK) return;
+  is_fresh[i] = 0;
+  for (uint32_t r = t.q0; r < t.q1; r++) {
+    const uint32_t slot = a.rope.slot[r];
+    if (slot != slots[i] || slot < sink) continue;
+    is_fresh[i] = 1;
+    pos_of[r - t.q0] = i;
+  }
+}
+
+/* The chunk's K and V on their way to shared memory; fresh positions are made by chunk_vectors. */
+template <bool F16>
+DF_DEV void chunk_fetch(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared) {
+  const uint32_t *slots = (const uint32_t *)(shared + l.slots);
+  const uint32_t *is_fresh = (const uint32_t *)(shared + l.fresh) + ATTN_FRESH;
+  const uint32_t size = F16 ? 2 : 4, row = a.op.head_dim * size, pieces = row / 16;
+  for (uint32_t i = threadIdx.x; i < DF_KV_CHUNK * pieces; i += ATTN_THREADS) {
+    const uint32_t p = i / pieces, at = i % pieces * 16;
+    if (slots[p] == UINT32_MAX || (a.fused && is_fresh[p])) continue;
+    const size_t from = ((size_t)slots[p] * a.op.n_kv + t.g) * row + at;
+    port_copy16(shared + l.k + p * l.k_ld * size + at, a.op.kv.k + from);
+    port_copy16(shared + l.v + p * row + at, a.op.kv.v + from);
+  }
+  port_copy_commit();
+}
+
+/* Which queries see each position. */
+DF_DEV void chunk_seen(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, uint32_t chunk) {
+  if (threadIdx.x >= DF_KV_CHUNK) return;
+  const uint32_t p = chunk * DF_KV_CHUNK + threadIdx.x;
+  uint32_t word = 0;
+  bool sees = false;
+  for (uint32_t q = 0; q < t.n; q++) {
+    if (q == 0 || (t.first + q) % t.group == 0) sees = attn_sees(a, t, attn_row(t, q), p);
+    if (sees) word |= 1u << q;
+  }
+  ((uint32_t *)(shared + l.seen))[threadIdx.x] = word;
+}
+
+DF_DEV void chunk_put(uint8_t *to, bool f16, uint32_t i, float v) {
+  if (f16)
+    ((uint16_t *)to)[i] = math_to_f16(v);
+  else
+    ((float *)to)[i] = v;
+}
+
+/* K and V of a row of this pass into the chunk; block 0 of the head stores them too. */
+template <bool F16>
+DF_DEV void chunk_fresh(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, uint32_t r,
+                        uint32_t p, float *x, uint32_t lane) {
+  const df_op_rope_kv &rope = a.rope;
+  const uint32_t e = a.op.head_dim;
+  const size_t at = (size_t)rope.pos[r] * (e / 2), to = ((size_t)rope.slot[r] * a.op.n_kv + t.g) * e;
+  head_load(rope.k + r * rope.k_ld + (size_t)t.g * e, e, lane, x);
+  head_rotate(x, rope.k_norm, rope.eps, rope.cos + at, rope.sin + at, e, lane);
+  const float *v = rope.v + r * rope.v_ld + (size_t)t.g * e;
+  uint8_t *const k_row = shared + l.k + p * l.k_ld * (F16 ? 2 : 4), *const v_row = shared + l.v + p * e * (F16 ? 2 : 4);
+  for (uint32_t i = lane; i < e; i += 32) {
+    const float value = port_load(v + i);
+    chunk_put(k_row, F16, i, x[i]);
+    chunk_put(v_row, F16, i, value);
+    if (t.sub != 0) continue;
+    head_store(a.op.kv.k, a.op.kv.type, to + i, x[i]);
+    head_store(a.op.kv.v, a.op.kv.type, to + i, value);
+  }
+}
+
+/* Vectors that warps make: the block's queries (with_q), then fresh rows of the chunk. */
+template <bool F16>
+DF_DEV void chunk_vectors(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, bool with_q) {
+  const uint32_t e = a.op.head_dim, lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_q = with_q ? t.n : 0;
+  const uint32_t n_fresh = a.fused ? t.q1 - t.q0 : 0, *pos_of = (const uint32_t *)(shared + l.fresh);
+  for (uint32_t u = warp; u < n_q + n_fresh; u += ATTN_WARPS) {
+    if (u >= n_q) {
+      const uint32_t p = pos_of[u - n_q];
+      if (p != ATTN_NONE)
+        chunk_fresh<F16>(a, t, l, shared, t.q0 + u - n_q, p, (float *)(shared + l.rows) + (size_t)warp * e, lane);
+      continue;
+    }
+    const uint32_t r = attn_row(t, u);
+    float *x = (float *)(shared + l.q) + (size_t)u * e;
+    head_load(a.op.q + r * a.op.q_ld + (size_t)attn_head(t, u) * e, e, lane, x);
+    if (!a.fused) continue;
+    const size_t at = (size_t)a.rope.pos[r] * (e / 2);
+    head_rotate(x, a.rope.q_norm, a.rope.eps, a.rope.cos + at, a.rope.sin + at, e, lane);
+  }
+}
+
+/* Eight neighbouring elements as floats. */
+template <bool F16>
+DF_DEV void chunk_eight(const uint8_t *p, float out[8]) {
+  if (F16) {
+    const uint4 w = *(const uint4 *)p;
+    const uint32_t u[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      out[2 * i] = port_f16_value((uint16_t)u[i]);
+      out[2 * i + 1] = port_f16_value((uint16_t)(u[i] >> 16));
+    }
+  } else {
+    const float4 a = *(const float4 *)p, b = *(const float4 *)(p + 16);
+    out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w;
+    out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
+  }
+}
+
+/* scores[q][p] = scale * (chain over e). One thread: a position and QB queries. */
+template <bool F16, int QB>
+DF_DEV void chunk_scores(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared) {
+  const uint32_t e = a.op.head_dim, units = DF_KV_CHUNK * ((t.n + QB - 1) / QB);
+  float *scores = (float *)(shared + l.scores);
+  for (uint32_t u = threadIdx.x; u < units; u += ATTN_THREADS) {
+    const uint32_t p = u % DF_KV_CHUNK, q0 = u / DF_KV_CHUNK * QB;
+    const uint8_t *k = shared + l.k + p * l.k_ld * (F16 ? 2 : 4);
+    const float *q = (const float *)(shared + l.q) + (size_t)q0 * e;
+    float acc[QB];
+#pragma unroll
+    for (int i = 0; i < QB; i++) acc[i] = 0;
+    for (uint32_t j = 0; j < e; j += 8) {
+      float kv[8];
+      chunk_eight<F16>(k + j * (F16 ? 2 : 4), kv);
+#pragma unroll
+      for (int i = 0; i < QB; i++) {
+        const float4 x = *(const float4 *)(q + i * e + j), y = *(const float4 *)(q + i * e + j + 4);
+        acc[i] = fmaf(kv[0], x.x, acc[i]);
+        acc[i] = fmaf(kv[1], x.y, acc[i]);
+        acc[i] = fmaf(kv[2], x.z, acc[i]);
+        acc[i] = fmaf(kv[3], x.w, acc[i]);
+        acc[i] = fmaf(kv[4], y.x, acc[i]);
+        acc[i] = fmaf(kv[5], y.y, acc[i]);
+        acc[i] = fmaf(kv[6], y.z, acc[i]);
+        acc[i] = fmaf(kv[7], y.w, acc[i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < QB; i++)
+      if (q0 + i < t.n) scores[(q0 + i) * DF_KV_CHUNK + p] = acc[i] * a.op.scale;
+  }
+}
+
+/* Maximum and exponentials of query q by one warp; lane i holds positions i and i + 32, pages are halves of those.
+ * Returns maximum and sum in all lanes. */
+DF_DEV float2 chunk_softmax(const attn_layout &l, uint8_t *shared, uint32_t q, uint32_t lane) {
+  const float *scores = (const float *)(shared + l.scores) + q * DF_KV_CHUNK;
+  const uint32_t *seen = (const uint32_t *)(shared + l.seen);
+  const bool on0 = seen[lane] >> q & 1, on1 = seen[lane + 32] >> q & 1;
+  const float s0 = on0 ? scores[lane] : -INFINITY, s1 = on1 ? scores[lane + 32] : -INFINITY;
+  const float other0 = port_xor(s0, 16), other1 = port_xor(s1, 16);
+  float m = math_max2(s0, -INFINITY); /* right in lanes 0..15: pages 0, 1, 2, 3 */
+  m = math_max2(other0, m);
+  m = math_max2(s1, m);
+  m = math_max2(other1, m);
+  for (uint32_t w = 8; w > 0; w /= 2) m = math_max2(m, port_xor(m, w));
+  m = port_from(m, 0);
+  const float p0 = on0 ? math_exp(s0 - m) : 0.0f, p1 = on1 ? math_exp(s1 - m) : 0.0f;
+  float *p = (float *)(shared + l.p);
+  p[lane * l.p_ld + q] = p0;
+  p[(lane + 32) * l.p_ld + q] = p1;
+  const float next0 = port_xor(p0, 16), next1 = port_xor(p1, 16);
+  const float2 r = {m, math_tree16((p0 + next0) + (p1 + next1))};
+  return r;
+}
+
+template <bool F16>
+DF_DEV float2 chunk_pair(const uint8_t *v, uint32_t i) {
+  float2 r;
+  if (F16) {
+    const uint32_t w = ((const uint32_t *)v)[i];
+    r.x = port_f16_value((uint16_t)w);
+    r.y = port_f16_value((uint16_t)(w >> 16));
+  } else {
+    r = ((const float2 *)v)[i];
+  }
+  return r;
+}
+
+/* acc[q][0..1] = chain over the visible positions of weights and two neighbouring elements of V, for QB queries. */
+template <bool F16, int QB>
+DF_DEV void chunk_values(const attn_layout &l, const uint8_t *shared, uint32_t e, uint32_t pair, uint32_t q0,
+                         uint32_t all, float acc[QB][2]) {
+  const uint32_t *seen = (const uint32_t *)(shared + l.seen), row = e * (F16 ? 2 : 4);
+  const float *weights = (const float *)(shared + l.p) + q0;
+  const uint8_t *v = shared + l.v;
+#pragma unroll
+  for (int i = 0; i < QB; i++) acc[i][0] = acc[i][1] = 0;
+  for (uint32_t p0 = 0; p0 < DF_KV_CHUNK; p0 += 4) {
+    const uint4 s = *(const uint4 *)(seen + p0);
+    const uint32_t words[4] = {s.x >> q0 & all, s.y >> q0 & all, s.z >> q0 & all, s.w >> q0 & all};
+    if ((words[0] | words[1] | words[2] | words[3]) == 0) continue;
+    const bool plain = (words[0] & words[1] & words[2] & words[3]) == all;
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+      const float2 x = chunk_pair<F16>(v + (p0 + p) * row, pair);
+      float w[QB];
+#pragma unroll
+      for (int i = 0; i < QB; i += 4) *(float4 *)(w + i) = *(const float4 *)(weights + (p0 + p) * l.p_ld + i);
+#pragma unroll
+      for (int i = 0; i < QB; i++) {
+        if (!plain && !(words[p] >> i & 1)) continue;
+        acc[i][0] = fmaf(x.x, w[i], acc[i][0]);
+        acc[i][1] = fmaf(x.y, w[i], acc[i][1]);
+      }
+    }
+  }
+}
+
+#endif

@@ -1,0 +1,135 @@
+/*
+ * device/cuda/attn_tile.cuh - who a block of the attention kernel is, what its rows may see, and its shared memory.
+ * The same rules as device/cpu/cpu_attn.c.
+ */
+#ifndef DF_DEVICE_CUDA_ATTN_TILE_CUH
+#define DF_DEVICE_CUDA_ATTN_TILE_CUH
+
+#include "device/cuda/cuda_head.cuh"
+#include "device/fragment.h"
+
+enum {
+  ATTN_THREADS = 256,
+  ATTN_WARPS = ATTN_THREADS / 32,
+  ATTN_QUERIES = 32, /* most query vectors of a block */
+  ATTN_HEADER = 16,  /* floats in front of the accumulator in a part */
+  ATTN_BATCH = 64,   /* chunks whose factors are held at once while parts are joined */
+  ATTN_FRESH = 16,   /* most rows of a sequence whose K and V the kernel makes itself */
+  ATTN_NONE = 255
+};
+
+typedef struct attn_args {
+  df_op_attn op;
+  const uint8_t *mask;
+  const size_t *mask_start;
+  df_op_rope_kv rope; /* fused: q, k, v come unrotated */
+  bool fused, merge;
+  uint32_t queries, n_sub; /* query vectors of a block; blocks of a tile */
+  uint32_t *counters;
+} attn_args;
+
+/* One block: queries [first, first + n) of a tile of the op, numbered row by row. */
+struct attn_block {
+  uint32_t b, g, tile, sub, group;
+  uint32_t q0, q1;   /* rows of the sequence */
+  uint32_t r0, len;  /* first row of the tile; positions of the sequence */
+  uint32_t first, n; /* queries of the tile */
+  uint32_t c0, c1;   /* chunks in which some row of the tile sees something */
+};
+
+DF_DEV void attn_range(const df_op_attn &a, uint32_t len, uint32_t pos, uint32_t *lo, uint32_t *hi) {
+  *hi = a.causal ? pos + 1 : len;
+  *lo = a.window && pos + 1 > a.window ? pos + 1 - a.window : 0;
+  if (*lo > *hi) *lo = *hi;
+}
+
+/* False when the block has no live query. */
+DF_DEV bool attn_find(const attn_args &a, attn_block *t) {
+  const df_op_attn &op = a.op;
+  const df_batch *const batch = op.batch;
+  t->b = blockIdx.z;
+  t->sub = blockIdx.y % a.n_sub;
+  t->tile = blockIdx.y / a.n_sub % op.n_tiles;
+  t->g = blockIdx.y / a.n_sub / op.n_tiles;
+  if (t->b >= batch->n_seqs) return false;
+  t->q0 = batch->q_start[t->b];
+  t->q1 = batch->q_start[t->b + 1];
+  t->len = batch->kv_len[t->b];
+  t->r0 = t->q0 + t->tile * op.tile_rows;
+  t->group = op.n_heads / op.n_kv;
+  t->first = t->sub * a.queries;
+  if (t->r0 >= t->q1) return false;
+  const uint32_t r1 = math_min(t->r0 + op.tile_rows, t->q1), n = (r1 - t->r0) * t->group;
+  if (t->first >= n) return false;
+  t->n = math_min(n - t->first, a.queries);
+  uint32_t lo = UINT32_MAX, hi = 0;
+  for (uint32_t r = t->r0; r < r1; r++) {
+    uint32_t l, h;
+    attn_range(op, t->len, batch->pos[r], &l, &h);
+    lo = math_min(lo, l);
+    hi = math_max(hi, h);
+  }
+  t->c0 = lo / DF_KV_CHUNK;
+  t->c1 = math_max((hi + DF_KV_CHUNK - 1) / DF_KV_CHUNK, t->c0 + 1);
+  return true;
+}
+
+DF_DEV uint32_t attn_row(const attn_block &t, uint32_t query) { return t.r0 + (t.first + query) / t.group; }
+DF_DEV uint32_t attn_head(const attn_block &t, uint32_t query) { return t.g * t.group + (t.first + query) % t.group; }
+
+/* Whether row r may attend to position p. */
+DF_DEV bool attn_sees(const attn_args &a, const attn_block &t, uint32_t r, uint32_t p) {
+  uint32_t lo, hi;
+  attn_range(a.op, t.len, a.op.batch->pos[r], &lo, &hi);
+  if (p < lo || p >= hi) return false;
+  if (a.op.mask_layout == DF_MASK_NONE) return true;
+  const uint32_t rows = t.q1 - t.q0, row = r - t.q0;
+  const uint8_t *m = a.mask + a.mask_start[a.op.seq0 + t.b];
+  if (a.op.mask_layout == DF_MASK_FULL) return m[(size_t)row * t.len + p] != 0;
+  return p + rows < t.len || m[(size_t)row * rows + (p + rows - t.len)] != 0;
+}
+
+/* Slot of position p, UINT32_MAX where the sequence has none. */
+DF_DEV uint32_t attn_slot(const attn_args &a, const attn_block &t, uint32_t p) {
+  if (p >= t.len) return UINT32_MAX;
+  const df_batch *const batch = a.op.batch;
+  const uint32_t each = math_max(a.op.kv.block_slots, 1);
+  return batch->page_table[(size_t)t.b * batch->max_pages + p / each] * each + p % each;
+}
+
+/* Part of query q (of the block) in chunk c. */
+DF_DEV float *attn_part(const attn_args &a, const attn_block &t, uint32_t c, uint32_t q) {
+  const size_t tile = ((size_t)t.b * a.op.n_kv + t.g) * a.op.n_tiles + t.tile;
+  const size_t queries = (size_t)a.op.tile_rows * t.group;
+  return a.op.parts + ((tile * a.op.max_chunks + c) * queries + t.first + q) * (ATTN_HEADER + a.op.head_dim);
+}
+
+/* Shared memory, byte offsets. q, acc: [queries][e]. p: [64][p_ld] transposed weights. k, v: the chunk as stored, K rows
+ * k_ld elements apart. factors: [2][queries][ATTN_BATCH], on top of k, v. */
+typedef struct attn_layout {
+  uint32_t q, acc, scores, p, k, v, slots, seen, run, fresh, rows, bytes;
+  uint32_t p_ld, k_ld;
+} attn_layout;
+
+DF_FRAG_FN attn_layout attn_place(uint32_t queries, uint32_t e, bool f16, bool fused) {
+  attn_layout l;
+  const uint32_t size = f16 ? 2 : 4;
+  l.p_ld = queries + 4;
+  l.k_ld = e + 16 / size; /* rows start 16 bytes apart in the banks */
+  l.q = 0;
+  l.acc = l.q + queries * e * 4;
+  l.scores = l.acc + queries * e * 4;
+  l.p = l.scores + queries * DF_KV_CHUNK * 4;
+  l.k = l.p + DF_KV_CHUNK * l.p_ld * 4;
+  l.v = l.k + DF_KV_CHUNK * l.k_ld * size;
+  const uint32_t kv_end = l.v + DF_KV_CHUNK * e * size, factors_end = l.k + 2 * queries * ATTN_BATCH * 4;
+  l.slots = kv_end > factors_end ? kv_end : factors_end;
+  l.seen = l.slots + DF_KV_CHUNK * 4; /* [64] queries that see the position */
+  l.run = l.seen + DF_KV_CHUNK * 4;   /* [4][queries] running maximum and sum, factors of the last merge */
+  l.fresh = l.run + 4 * queries * 4;  /* [16] position of a fresh row in the chunk; [64] whether a position is one */
+  l.rows = l.fresh + (ATTN_FRESH + DF_KV_CHUNK) * 4; /* [8][e] a warp's vector; first word: the block is the last one */
+  l.bytes = l.rows + (fused ? ATTN_WARPS * e * 4 : 16);
+  return l;
+}
+
+#endif

@@ -1,0 +1,120 @@
+/*
+ * device/cuda/cuda_math.cuh - the arithmetic of kernels/ref for one thread or a few lanes: the same operations in the
+ * same order, so the same bits.
+ */
+#ifndef DF_DEVICE_CUDA_MATH_CUH
+#define DF_DEVICE_CUDA_MATH_CUH
+
+#include "device/cuda/cuda_port.cuh"
+#include "device/fragment.h"
+#include "device/program.h"
+#include "kernels/expf.h"
+
+DF_FRAG_FN uint32_t math_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
+DF_FRAG_FN uint32_t math_max(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+/* df_exp. */
+DF_DEV float math_exp(float x) {
+  const float c = x > DF_EXP_MAX ? DF_EXP_MAX : x;
+  const float t = fmaf(c, DF_EXP_LOG2E, DF_EXP_MAGIC);
+  const float n = t - DF_EXP_MAGIC;
+  const float r = fmaf(n, -DF_EXP_LN2_LO, fmaf(n, -DF_EXP_LN2_HI, c));
+  float q = DF_EXP_C6;
+  q = fmaf(q, r, DF_EXP_C5);
+  q = fmaf(q, r, DF_EXP_C4);
+  q = fmaf(q, r, DF_EXP_C3);
+  q = fmaf(q, r, DF_EXP_C2);
+  const float p = fmaf(q, r * r, r) + 1.0f;
+  return c < DF_EXP_MIN ? 0.0f : port_float(port_bits(p) + (port_bits(t) << 23));
+}
+
+DF_DEV float math_silu_mul(float g, float u) { return (g / (1.0f + math_exp(-g))) * u; }
+
+/* a > b ? a : b, with b when either is NaN. */
+DF_DEV float math_max2(float a, float b) { return a > b ? a : b; }
+
+/* df_f32_to_f16 and back, NaN payloads aside. */
+DF_DEV uint16_t math_to_f16(float f) { return port_f16_round(f); }
+
+/* tree16 over the 16 lanes of this half of the warp, result in all of them. */
+DF_DEV float math_tree16(float v) {
+  v += port_xor(v, 8);
+  v += port_xor(v, 4);
+  v += port_xor(v, 2);
+  return v + port_xor(v, 1);
+}
+
+/* 1 / sqrt(mean(x^2) + eps) for n values at x in shared memory, by one half of a warp: lane l owns chain l. All 32 lanes
+ * of the warp must call it. Loads run one group ahead of the chain. */
+DF_DEV float math_rms_factor(const float *x, uint32_t n, float eps, uint32_t l) {
+  enum { AHEAD = 16 };
+  float a = 0, v[AHEAD];
+  uint32_t i = l;
+  const uint32_t step = 16 * AHEAD;
+  if (i + step <= n + l) { /* as many whole groups for every lane */
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++) v[j] = x[i + 16 * j];
+    for (i += step; i + step <= n + l; i += step) {
+      float w[AHEAD];
+#pragma unroll
+      for (int j = 0; j < AHEAD; j++) w[j] = x[i + 16 * j];
+#pragma unroll
+      for (int j = 0; j < AHEAD; j++) a = fmaf(v[j], v[j], a);
+#pragma unroll
+      for (int j = 0; j < AHEAD; j++) v[j] = w[j];
+    }
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++) a = fmaf(v[j], v[j], a);
+  }
+  for (; i < n; i += 16) a = fmaf(x[i], x[i], a);
+  const float mean = math_tree16(a) / (float)n;
+  return 1.0f / sqrtf(mean + eps);
+}
+
+/* Quantises 32 values held by 8 neighbouring lanes, 4 each (l: 0..7), into *out. All 32 lanes of the warp must call it;
+ * a lane group with store false computes only. */
+DF_DEV void math_quantize(float4 v, uint32_t l, df_actq *out, bool store) {
+  const float x[4] = {v.x, v.y, v.z, v.w};
+  uint32_t m = 0;
+#pragma unroll
+  for (int i = 0; i < 4; i++) m = math_max(m, port_bits(x[i]) & 0x7fffffffu);
+  m = math_max(m, port_xor(m, 1));
+  m = math_max(m, port_xor(m, 2));
+  m = math_max(m, port_xor(m, 4));
+  const float amax = port_float(m);
+  const bool bad = m >= 0x7f800000u, zero = bad || amax < DF_QUANT_MIN;
+  const float inv = 127.0f / (zero ? 1.0f : amax);
+  uint32_t word = 0;
+  int32_t sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const float r = x[i] * inv + DF_EXP_MAGIC;
+    const int32_t q = zero ? 0 : (int32_t)(r - DF_EXP_MAGIC);
+    word |= ((uint32_t)q & 255u) << (8 * i);
+    sum += q;
+  }
+  sum += port_xor(sum, 1);
+  sum += port_xor(sum, 2); /* of this half: k 0..15 in lanes 0..3 */
+  const int32_t other = port_xor(sum, 4);
+  if (!store) return;
+  ((uint32_t *)out->q)[l] = word;
+  if (l != 0) return;
+  const int32_t all = sum + other;
+  const float scale = bad ? port_float(DF_QUANT_NAN_BITS) : zero ? 0.0f : amax / 127.0f;
+  out->scale = scale;
+  out->scale_sum = bad ? scale : zero ? 0.0f : scale * (float)all;
+  out->off4 = -8 * all;
+  out->off8 = -128 * all;
+  out->off6_lo = -32 * sum;
+  out->off6_hi = -32 * other;
+  out->pad[0] = out->pad[1] = 0;
+}
+
+/* df_act_row: first block of row r of n live ones; *stride blocks from one to the next. */
+DF_DEV df_actq *math_act_row(df_actq *q, uint32_t k, uint32_t r, uint32_t n, uint32_t *stride) {
+  const uint32_t first = r & ~(uint32_t)(DF_TILE_ROWS - 1);
+  *stride = math_min(n - first, (uint32_t)DF_TILE_ROWS);
+  return q + (size_t)first * (k / DF_QBLOCK) + (r - first);
+}
+
+#endif

@@ -1,0 +1,167 @@
+/*
+ * device/cuda/cuda_port.cuh - what the kernels need from the machine beside plain C++: asynchronous copies, matrix
+ * instructions, barriers, clusters, dependent launch. The kernels use nothing else, so that with DF_CUDA_EMULATED the
+ * same sources run on the host, thread by thread (tests/cuda/emu).
+ *
+ * Arithmetic is written with plain operators and fmaf: files are compiled with -fmad=false and nvcc's IEEE defaults
+ * (no -use_fast_math), so a / b and sqrtf round to nearest and nothing is contracted or flushed.
+ */
+#ifndef DF_DEVICE_CUDA_PORT_CUH
+#define DF_DEVICE_CUDA_PORT_CUH
+
+#ifdef DF_CUDA_EMULATED
+#include "cuda_emu.h"
+#else
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#define DF_DEV static __device__ __forceinline__
+#define DF_ASYNC_ARCH (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
+/* Shared memory of the launch, 128-aligned. */
+#define DF_SHARED(name) extern __shared__ __align__(128) uint8_t name[]
+
+/* ---- dependent launch: the grid behind may start; everything of the grids in front is done and visible ---- */
+
+DF_DEV void port_launch_next(void) {
+#if DF_ASYNC_ARCH
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+DF_DEV void port_wait_previous(void) {
+#if DF_ASYNC_ARCH
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* ---- copies ---- */
+
+/* 16 bytes to shared memory, past L1; groups complete in order, seen by the issuing thread after port_copy_wait. */
+DF_DEV void port_copy16(void *shared, const void *global) {
+  const uint32_t at = (uint32_t)__cvta_generic_to_shared(shared);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(global) : "memory");
+}
+
+DF_DEV void port_copy_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+/* All but the newest N groups of this thread are complete. */
+template <int N>
+DF_DEV void port_copy_wait(void) {
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* The line at p on its way into L2. A hint. */
+DF_DEV void port_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
+/* Reads of what the grid in front wrote: past L1. */
+DF_DEV float port_load(const float *p) { return __ldcg(p); }
+DF_DEV float4 port_load4(const float *p) { return __ldcg((const float4 *)p); }
+DF_DEV uint32_t port_load_u32(const void *p) { return __ldcg((const uint32_t *)p); }
+DF_DEV uint4 port_load_u4(const void *p) { return __ldcg((const uint4 *)p); }
+/* Weights: read once, 8 bytes. */
+DF_DEV uint2 port_stream8(const void *p) {
+  uint2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  return v;
+}
+
+/* ---- matrix instructions: c += a * b, see the PTX manual for the operands ---- */
+
+DF_DEV void port_mma_bf16(float c[4], const uint4 &a, uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+
+DF_DEV void port_mma_f16(float c[4], const uint4 &a, uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+
+/* 16 outputs x 32 k of unsigned bytes by 32 k x 8 columns of signed bytes; exact. */
+DF_DEV void port_mma_u8s8_k32(int32_t c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+DF_DEV void port_mma_u8s8_k16(int32_t c[4], uint32_t a0, uint32_t a1, uint32_t b0) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+               : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+               : "r"(a0), "r"(a1), "r"(b0));
+}
+
+/* Two floats rounded to nearest even, the first in the low half. */
+DF_DEV uint32_t port_pack_bf16(float lo, float hi) {
+  const __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
+  return *(const uint32_t *)&v;
+}
+
+DF_DEV uint32_t port_pack_f16(float lo, float hi) {
+  const __half2 v = __floats2half2_rn(lo, hi);
+  return *(const uint32_t *)&v;
+}
+
+DF_DEV float port_f16_value(uint16_t h) { return __half2float(__ushort_as_half(h)); }
+/* Any NaN may come out as any NaN. */
+DF_DEV uint16_t port_f16_round(float f) { return __half_as_ushort(__float2half_rn(f)); }
+DF_DEV float port_bf16_value(uint16_t h) { return __uint_as_float((uint32_t)h << 16); }
+DF_DEV float port_float(uint32_t bits) { return __uint_as_float(bits); }
+DF_DEV uint32_t port_bits(float f) { return __float_as_uint(f); }
+
+/* ---- barriers ---- */
+
+DF_DEV void port_block_sync(void) { __syncthreads(); }
+DF_DEV void port_warp_sync(void) { __syncwarp(); }
+/* Barrier `id` (1..15) among n threads; `arrive` does not wait. */
+DF_DEV void port_named_sync(uint32_t id, uint32_t n) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory"); }
+DF_DEV void port_named_arrive(uint32_t id, uint32_t n) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory");
+}
+DF_DEV float port_xor(float v, uint32_t lanes) { return __shfl_xor_sync(0xffffffffu, v, lanes); }
+DF_DEV int32_t port_xor(int32_t v, uint32_t lanes) { return __shfl_xor_sync(0xffffffffu, v, lanes); }
+DF_DEV uint32_t port_xor(uint32_t v, uint32_t lanes) { return __shfl_xor_sync(0xffffffffu, v, lanes); }
+DF_DEV float port_up(float v, uint32_t lanes) { return __shfl_up_sync(0xffffffffu, v, lanes); }
+DF_DEV float port_from(float v, uint32_t lane) { return __shfl_sync(0xffffffffu, v, lane); }
+DF_DEV void port_fence(void) { __threadfence(); }
+DF_DEV uint32_t port_count(uint32_t *p) { return atomicAdd(p, 1u); }
+
+/* ---- clusters: blocks of one cluster see each other's shared memory ---- */
+
+DF_DEV uint32_t port_cluster_rank(void) {
+#if DF_ASYNC_ARCH
+  uint32_t r;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  return r;
+#else
+  return 0;
+#endif
+}
+
+DF_DEV void port_cluster_arrive(void) {
+#if DF_ASYNC_ARCH
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+
+DF_DEV void port_cluster_wait(void) {
+#if DF_ASYNC_ARCH
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+/* Stores v where block `rank` has what this block has at p. */
+DF_DEV void port_cluster_store(float *p, uint32_t rank, float v) {
+#if DF_ASYNC_ARCH
+  uint32_t at = (uint32_t)__cvta_generic_to_shared(p);
+  asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(at) : "r"(rank));
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
+#endif
+}
+
+#endif
+#endif

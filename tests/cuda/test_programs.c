@@ -1,0 +1,174 @@
+/* test_programs.c - a layer and its tail as a list of ops, again and again with overlapping kernels: the bits of the CPU
+ * executor for quantised weights, and always the same bits for BF16. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cuda/cuda_rig.h"
+
+enum { HIDDEN = 256, FFN = 512, HEADS = 4, KV = 2, E = 64, VOCAB = 500, LEN = 130, LAYERS = 3 };
+
+typedef struct program {
+  rig_list list;
+  df_batch *batch;
+  float *logits;
+} program;
+
+static df_act act(rig *r, uint32_t k) {
+  return (df_act){.f = rig_floats(r, 48u * k, "act.f"),
+                  .q = rig_new(r, 48u * (k / DF_QBLOCK) * sizeof(df_actq), RIG_SKIP, "act.q"),
+                  .k = k};
+}
+
+static float *vector(rig *r, uint32_t n) {
+  float *v = rig_floats(r, n, "vector");
+  rig_fill(r, v, n, 0);
+  return v;
+}
+
+static df_batch *batch_make(rig *r, uint32_t rows) {
+  df_batch *b = rig_new(r, sizeof *b, RIG_SKIP, "batch");
+  b->ids = rig_new(r, 64 * 4, RIG_RAW, "ids");
+  b->pos = rig_new(r, 64 * 4, RIG_RAW, "pos");
+  b->slot = rig_new(r, 64 * 4, RIG_RAW, "slot");
+  b->q_start = rig_new(r, 64, RIG_RAW, "q_start");
+  b->kv_len = rig_new(r, 64, RIG_RAW, "kv_len");
+  b->page_table = rig_new(r, LEN * 4, RIG_RAW, "pages");
+  b->out_row = rig_new(r, 64 * 4, RIG_RAW, "out_row");
+  b->n_rows = rows;
+  b->n_out = rows > 2 ? rows - 2 : rows;
+  b->n_seqs = b->n_live = 1;
+  b->max_pages = LEN;
+  b->q_start[1] = rows;
+  b->kv_len[0] = LEN;
+  for (uint32_t i = 0; i < LEN; i++) b->page_table[i] = 1 + i * 5 % 251;
+  for (uint32_t i = 0; i < rows; i++) {
+    b->ids[i] = (int32_t)rig_below(r, VOCAB);
+    b->pos[i] = LEN - rows + i;
+    b->slot[i] = b->page_table[b->pos[i]];
+    b->out_row[i] = rows - 1 - i;
+  }
+  return b;
+}
+
+/* Norms write both forms only where the weights want them, as the model's emission does. */
+static df_act form(df_act a, const df_weights *w) {
+  if (df_pack_wants_q8(w->pack))
+    a.f = NULL;
+  else
+    a.q = NULL;
+  return a;
+}
+
+static void add_layer(rig *r, program *p, df_dtype t, float *x, float *qkv, float *parts, df_act normed, df_act out,
+                      df_act h) {
+  rig_list *l = &p->list;
+  const uint32_t width = (HEADS + 2 * KV) * E;
+  df_batch *b = p->batch;
+  const df_weights *q = rig_weights(r, t, HEADS * E, HIDDEN), *k = rig_weights(r, t, KV * E, HIDDEN);
+  const df_weights *v = rig_weights(r, t == DF_Q4_K ? DF_Q6_K : t, KV * E, HIDDEN);
+  const df_act in = form(normed, q);
+  const df_op_norm n1 = {x, vector(r, HIDDEN), &b->n_rows, NULL, in, 1e-5f};
+  df_op_linear proj = {.x = in, .n_rows = &b->n_rows, .n_parts = 3};
+  proj.part[0] = (df_linear_part){q, vector(r, HEADS * E), qkv, width};
+  proj.part[1] = (df_linear_part){k, NULL, qkv + HEADS * E, width};
+  proj.part[2] = (df_linear_part){v, NULL, qkv + (HEADS + KV) * E, width};
+  df_op_rope_kv rope = {.q = qkv, .k = qkv + HEADS * E, .v = qkv + (HEADS + KV) * E, .q_ld = width, .k_ld = width,
+                        .v_ld = width, .q_norm = vector(r, E), .k_norm = vector(r, E), .eps = 1e-6f,
+                        .cos = vector(r, LEN * E / 2), .sin = vector(r, LEN * E / 2), .pos = b->pos, .slot = b->slot,
+                        .n_rows = &b->n_rows, .n_heads = HEADS, .n_kv = KV, .head_dim = E};
+  rope.kv = (df_kv_view){.k = rig_new(r, 256 * KV * E * 2, RIG_F16, "K"), .v = rig_new(r, 256 * KV * E * 2, RIG_F16, "V"),
+                         .head_bytes = 16 * E * 2, .type = DF_KV_F16, .token_major = true, .block_slots = 1};
+  const df_weights *o = rig_weights(r, t, HIDDEN, HEADS * E);
+  df_op_attn at = {.batch = b, .q = qkv, .q_ld = width, .out = form(out, o), .kv = rope.kv, .n_heads = HEADS, .n_kv = KV,
+                   .head_dim = E, .scale = 0.125f, .causal = true, .tile_rows = 16, .n_tiles = 3, .n_split = 1,
+                   .max_chunks = 4, .parts = parts};
+  if (b->n_rows <= 16) at.n_tiles = 1;
+  df_op_linear down = {.x = at.out, .n_rows = &b->n_rows, .add = true, .n_parts = 1};
+  down.part[0] = (df_linear_part){o, NULL, x, HIDDEN};
+  const df_op_norm n2 = {x, vector(r, HIDDEN), &b->n_rows, NULL, in, 1e-5f};
+  df_op_ffn_up up = {.x = in, .n_rows = &b->n_rows, .gate = rig_weights(r, t, FFN, HIDDEN),
+                     .up = rig_weights(r, t, FFN, HIDDEN)};
+  const df_weights *w = rig_weights(r, t, HIDDEN, FFN);
+  up.out = form(h, w);
+  rig_add(l, DF_OP_NORM, &n1);
+  rig_add(l, DF_OP_LINEAR, &proj);
+  rig_add(l, DF_OP_ROPE_KV, &rope);
+  rig_add(l, DF_OP_ATTN_SPLIT, &at);
+  rig_add(l, DF_OP_ATTN_MERGE, &at);
+  rig_add(l, DF_OP_LINEAR, &down);
+  rig_add(l, DF_OP_NORM, &n2);
+  rig_add(l, DF_OP_FFN_UP, &up);
+  df_op_linear last = down;
+  last.x = up.out;
+  last.part[0].w = w;
+  rig_add(l, DF_OP_LINEAR, &last);
+}
+
+static void program_make(rig *r, program *p, df_dtype t, uint32_t rows) {
+  p->list.n = 0;
+  p->batch = batch_make(r, rows);
+  df_batch *b = p->batch;
+  float *x = rig_floats(r, 48 * HIDDEN, "x"), *qkv = rig_new(r, 48 * (HEADS + 2 * KV) * E * 4, RIG_SKIP, "qkv");
+  float *parts = rig_new(r, (size_t)KV * 3 * 4 * 16 * 2 * (16 + E) * 4, RIG_SKIP, "parts");
+  const df_act normed = act(r, HIDDEN), out = act(r, HEADS * E), h = act(r, FFN), tail = act(r, HIDDEN);
+  const df_op_embed embed = {rig_weights(r, t, VOCAB, HIDDEN), b->ids, &b->n_rows, x, 1.0f};
+  rig_add(&p->list, DF_OP_EMBED, &embed);
+  for (uint32_t i = 0; i < LAYERS; i++) add_layer(r, p, t, x, qkv, parts, normed, out, h);
+  const df_op_tap tap = {x, rig_floats(r, 48 * HIDDEN, "taps"), HIDDEN, HIDDEN, &b->n_rows, NULL};
+  rig_add(&p->list, DF_OP_TAP, &tap);
+  p->logits = rig_floats(r, 48 * VOCAB, "logits");
+  const df_act in = form(tail, embed.table);
+  const df_op_norm norm = {x, vector(r, HIDDEN), &b->n_out, b->out_row, in, 1e-5f};
+  df_op_linear head = {.x = in, .n_rows = &b->n_out, .n_parts = 1};
+  head.part[0] = (df_linear_part){embed.table, NULL, p->logits, VOCAB};
+  const df_op_argmax best = {p->logits, VOCAB, VOCAB, 8, &b->n_out, rig_floats(r, 48 * 8, "best"),
+                             rig_new(r, 48 * 8 * 4, RIG_RAW, "best_id")};
+  rig_add(&p->list, DF_OP_NORM, &norm);
+  rig_add(&p->list, DF_OP_LINEAR, &head);
+  rig_add(&p->list, DF_OP_ARGMAX, &best);
+}
+
+static void quantised_case(rig *r, df_dtype t, uint32_t rows, bool overlap) {
+  static program p;
+  program_make(r, &p, t, rows);
+  r->env.overlap = overlap;
+  const uint32_t max_rows = rows < 3 ? rows : rows + 1;
+  for (uint32_t again = 0; again < (r->quick ? 1u : 6u); again++) rig_run_device(r, &p.list, max_rows, 1, false);
+  r->env.overlap = true;
+  rig_run_host(r, &p.list, max_rows, 1);
+  rig_compare(r, "program of %s, %u rows, overlap %d", df_dtype_name(t), rows, overlap);
+  rig_clear(r);
+}
+
+/* Every run, overlapping or not, fused or not, gives the first run's logits; and row j of a pass those of a smaller one. */
+static void float_case(rig *r, df_dtype t, uint32_t rows) {
+  static program p;
+  program_make(r, &p, t, rows);
+  const size_t bytes = (size_t)p.batch->n_out * VOCAB * sizeof(float);
+  float *first = df_alloc(bytes), *now = df_alloc(bytes);
+  bool finite = true;
+  for (uint32_t again = 0; again < (r->quick ? 2u : 8u); again++) {
+    r->env.overlap = again % 2 == 1;
+    rig_run_device(r, &p.list, rows, 1, again == 0);
+    rig_fetch(r, p.logits, bytes, again ? now : first);
+    rig_case(r, again == 0 || memcmp(first, now, bytes) == 0, "program of %s, %u rows, run %u differs", df_dtype_name(t),
+             rows, again);
+  }
+  for (size_t i = 0; i < bytes / sizeof *first; i++) finite &= isfinite(first[i]) != 0;
+  rig_case(r, finite, "program of %s, %u rows: logits are not finite", df_dtype_name(t), rows);
+  r->env.overlap = true;
+  df_free(first);
+  df_free(now);
+  rig_clear(r);
+}
+
+void test_programs(rig *r) {
+  static const df_dtype types[] = {DF_Q4_0, DF_Q4_1, DF_Q8_0, DF_Q4_K, DF_Q5_K, DF_F32};
+  for (uint32_t i = 0; i < sizeof types / sizeof *types; i++)
+    for (uint32_t rows = 1; rows <= 33; rows = rows == 1 ? 16 : 2 * rows + 1) quantised_case(r, types[i], rows, i % 2 == 0);
+  for (uint32_t rows = 1; rows <= 33; rows = rows == 1 ? 4 : rows == 4 ? 16 : 2 * rows + 1) {
+    float_case(r, DF_BF16, rows);
+    float_case(r, DF_F16, rows);
+  }
+}
