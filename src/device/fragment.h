@@ -36,9 +36,7 @@ enum { DF_FRAG_K = 16, DF_FRAG_BYTES = 512, DF_FRAG_PARTS = 32 };
 DF_FRAG_FN uint32_t df_frag_tiles(uint32_t k) { return k / DF_FRAG_K + (k % DF_FRAG_K != 0); }
 
 /* First tile of part p; p == DF_FRAG_PARTS gives the end. */
-DF_FRAG_FN uint32_t df_frag_part(uint32_t tiles, uint32_t p) {
-  return (uint32_t)((uint64_t)tiles * p / DF_FRAG_PARTS);
-}
+DF_FRAG_FN uint32_t df_frag_part(uint32_t tiles, uint32_t p) { return (uint32_t)((uint64_t)tiles * p / DF_FRAG_PARTS); }
 
 /* Byte offset in its tile of output m (0..15), k kk (0..15). */
 DF_FRAG_FN uint32_t df_frag_at(uint32_t m, uint32_t kk) {

@@ -2,8 +2,8 @@
  * tests/cuda/cuda_rig.h - memory that exists twice, on the host and on the card, and ops that run on both.
  *
  * A test makes blocks, fills their host side, and runs an op: the CPU executor (tier ref) works on the host side, the
- * CUDA launchers on copies made just before. Then all blocks are compared from end to end, so a stray write shows like a
- * wrong result. Device memory has canaries around every block.
+ * CUDA launchers on copies made just before. Then all blocks are compared from end to end, so a stray write shows like
+ * a wrong result. Device memory has canaries around every block.
  *
  * Threads: one. A failed check is counted and printed; nothing stops.
  */

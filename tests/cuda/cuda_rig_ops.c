@@ -7,9 +7,7 @@
 
 #define TWIN(r, field) ((field) = rig_at((r), (field)))
 
-static const df_weights *twin_weights(rig *r, const df_weights *w) {
-  return w ? &r->device_w[w - r->host_w] : NULL;
-}
+static const df_weights *twin_weights(rig *r, const df_weights *w) { return w ? &r->device_w[w - r->host_w] : NULL; }
 
 static void twin_act(rig *r, df_act *a) {
   TWIN(r, a->f);
@@ -135,12 +133,12 @@ df_op_attn rig_attn(rig *r, const df_op_attn *a, df_mask_buffer *mask) {
 
 void rig_add(rig_list *l, df_op_kind kind, const void *args) {
   static const size_t size[DF_OP_COUNT] = {
-      [DF_OP_EMBED] = sizeof(df_op_embed),      [DF_OP_NORM] = sizeof(df_op_norm),
+      [DF_OP_EMBED] = sizeof(df_op_embed),       [DF_OP_NORM] = sizeof(df_op_norm),
       [DF_OP_QUANTIZE] = sizeof(df_op_quantize), [DF_OP_LINEAR] = sizeof(df_op_linear),
-      [DF_OP_FFN_UP] = sizeof(df_op_ffn_up),    [DF_OP_ROPE_KV] = sizeof(df_op_rope_kv),
-      [DF_OP_TAP] = sizeof(df_op_tap),          [DF_OP_ATTN_NAIVE] = sizeof(df_op_attn),
-      [DF_OP_ATTN_TILE] = sizeof(df_op_attn),   [DF_OP_ATTN_SPLIT] = sizeof(df_op_attn),
-      [DF_OP_ATTN_MERGE] = sizeof(df_op_attn),  [DF_OP_ARGMAX] = sizeof(df_op_argmax)};
+      [DF_OP_FFN_UP] = sizeof(df_op_ffn_up),     [DF_OP_ROPE_KV] = sizeof(df_op_rope_kv),
+      [DF_OP_TAP] = sizeof(df_op_tap),           [DF_OP_ATTN_NAIVE] = sizeof(df_op_attn),
+      [DF_OP_ATTN_TILE] = sizeof(df_op_attn),    [DF_OP_ATTN_SPLIT] = sizeof(df_op_attn),
+      [DF_OP_ATTN_MERGE] = sizeof(df_op_attn),   [DF_OP_ARGMAX] = sizeof(df_op_argmax)};
   memcpy(&l->host[l->n], args, size[kind]);
   l->op[l->n] = (df_op){kind, 0, &l->host[l->n]};
   l->n++;

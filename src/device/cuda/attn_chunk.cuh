@@ -8,7 +8,8 @@
 #include "device/cuda/attn_tile.cuh"
 
 /* Slots of the chunk's positions, and which of them rows of this pass fill (fused only). */
-DF_DEV void chunk_slots(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, uint32_t chunk) {
+DF_DEV void chunk_slots(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared,
+                        uint32_t chunk) {
   uint32_t *slots = (uint32_t *)(shared + l.slots), *pos_of = (uint32_t *)(shared + l.fresh);
   uint32_t *is_fresh = pos_of + ATTN_FRESH;
   const uint32_t i = threadIdx.x, sink = math_max(a.op.kv.block_slots, 1);

@@ -104,8 +104,8 @@ DF_DEV float *attn_part(const attn_args &a, const attn_block &t, uint32_t c, uin
   return a.op.parts + ((tile * a.op.max_chunks + c) * queries + t.first + q) * (ATTN_HEADER + a.op.head_dim);
 }
 
-/* Shared memory, byte offsets. q, acc: [queries][e]. p: [64][p_ld] transposed weights. k, v: the chunk as stored, K rows
- * k_ld elements apart. factors: [2][queries][ATTN_BATCH], on top of k, v. */
+/* Shared memory, byte offsets. q, acc: [queries][e]. p: [64][p_ld] transposed weights. k, v: the chunk as stored, K
+ * rows k_ld elements apart. factors: [2][queries][ATTN_BATCH], on top of k, v. */
 typedef struct attn_layout {
   uint32_t q, acc, scores, p, k, v, slots, seen, run, fresh, rows, bytes;
   uint32_t p_ld, k_ld;

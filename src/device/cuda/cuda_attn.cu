@@ -2,9 +2,9 @@
  * cuda_attn.cu - attention over token-major K/V, the bits of device/cpu/cpu_attn.c.
  *
  * Grid: (shares of the chunks, KV heads x tiles x blocks of a tile, sequences). With one share a block walks all chunks
- * of its queries and merges as it goes; with more, every chunk leaves a part, and the last block of a tile to finish joins
- * them in order. The rotation in front may come along: then each block rotates its own queries, and the block whose chunk
- * holds a row's position makes that row's K and V.
+ * of its queries and merges as it goes; with more, every chunk leaves a part, and the last block of a tile to finish
+ * joins them in order. The rotation in front may come along: then each block rotates its own queries, and the block
+ * whose chunk holds a row's position makes that row's K and V.
  */
 #include "device/cuda/attn_chunk.cuh"
 #include "device/cuda/cuda_ops.cuh"
@@ -103,8 +103,8 @@ DF_DEV void attn_finish(const attn_args &a, const attn_block &t, const attn_run 
   }
 }
 
-/* Factors of chunks [c, c + ATTN_BATCH) for query q by one warp: every running maximum is a prefix, so a scan finds them
- * all. *m: the maximum in front of the batch, then behind it. */
+/* Factors of chunks [c, c + ATTN_BATCH) for query q by one warp: every running maximum is a prefix, so a scan finds
+ * them all. *m: the maximum in front of the batch, then behind it. */
 DF_DEV void merge_factors(const attn_args &a, const attn_block &t, uint32_t c, uint32_t q, float *fa, float *fb,
                           float *m, uint32_t lane) {
   for (uint32_t i = lane; i < ATTN_BATCH; i += 32) {
@@ -126,10 +126,9 @@ DF_DEV void merge_factors(const attn_args &a, const attn_block &t, uint32_t c, u
 
 /* Adds the parts of a batch of chunks to element quads (and, as one more unit a query, the sums). */
 DF_DEV void merge_batch(const attn_args &a, const attn_block &t, const attn_run &s, uint32_t c, const float *fa,
-                        const float *fb, uint32_t queries) {
+                        const float *fb) {
   const uint32_t e = a.op.head_dim, per = e / 4 + 1, n = math_min(t.c1 - c, ATTN_BATCH);
   const size_t step = (size_t)a.op.tile_rows * t.group * (ATTN_HEADER + e);
-  (void)queries;
   for (uint32_t u = threadIdx.x; u < t.n * per; u += ATTN_THREADS) {
     const uint32_t q = u / per, j = u % per * 4;
     const bool is_sum = j == e;
@@ -171,7 +170,7 @@ DF_DEV void attn_merge(const attn_args &a, const attn_block &t, const attn_layou
       if (lane == 0) s.m[q] = m;
     }
     port_block_sync();
-    merge_batch(a, t, s, c, fa, fb, a.queries);
+    merge_batch(a, t, s, c, fa, fb);
     port_block_sync();
   }
 }

@@ -67,7 +67,7 @@ extern "C" int df_cuda_kernels_init(df_cuda_card *card) {
   if (e == cudaSuccess) e = cudaGetDeviceProperties(&prop, device);
   if (e != cudaSuccess) return (int)e;
   memset(card, 0, sizeof *card);
-  strncpy(card->name, prop.name, sizeof card->name - 1);
+  memcpy(card->name, prop.name, sizeof card->name - 1);
   card->major = (uint32_t)prop.major;
   card->minor = (uint32_t)prop.minor;
   card->n_sm = (uint32_t)prop.multiProcessorCount;

@@ -2,9 +2,10 @@
  * cuda_gemm.cu - BF16 and F16 products of many rows: tiles of 64 outputs x 64 rows, the sums of fragment.h.
  *
  * First the activations are rounded and laid out as B operands in scratch, [8 rows][16 k] a tile of 256 bytes, so that
- * both operands stream through shared memory in 16-byte copies. Each of 4 warps owns 32 outputs x 32 rows. The parts of k
- * come one after the other; sums that wait for their partner in the tree stay in registers, one set a level, as the bits
- * of a binary counter. Blocks of the same weights are neighbours in the grid: what one reads the others find in L2.
+ * both operands stream through shared memory in 16-byte copies. Each of 4 warps owns 32 outputs x 32 rows. The parts of
+ * k come one after the other; sums that wait for their partner in the tree stay in registers, one set a level, as the
+ * bits of a binary counter. Blocks of the same weights are neighbours in the grid: what one reads the others find in
+ * L2.
  */
 #include "device/cuda/cuda_math.cuh"
 #include "device/cuda/cuda_ops.cuh"
@@ -19,9 +20,12 @@ enum {
   STAGE_K = 4, /* tiles of k */
   B_BYTES = 256,
   LEVELS = 5, /* log2(DF_FRAG_PARTS) */
+  NEAR = 3,   /* levels in registers; the others, rarely touched, lie in shared memory */
+  FAR_BYTES = (LEVELS - NEAR) * 32 * THREADS * 4,
   STAGE_A = STAGE_K * TILE_STRIPS * DF_FRAG_BYTES,
   STAGE_B = STAGE_K * TILE_ROWS / 8 * B_BYTES,
-  STAGE_BYTES = STAGE_A + STAGE_B
+  STAGE_BYTES = STAGE_A + STAGE_B,
+  SHARED_BYTES = STAGES * STAGE_BYTES + FAR_BYTES
 };
 
 typedef struct gemm_part {
@@ -43,7 +47,8 @@ typedef struct gemm_args {
 /* ---- activations into operands ---- */
 
 template <bool F16>
-__global__ void __launch_bounds__(256) operand_kernel(const float *x, const uint32_t *n_rows, uint32_t k, uint8_t *out) {
+__global__ void __launch_bounds__(256)
+    operand_kernel(const float *x, const uint32_t *n_rows, uint32_t k, uint8_t *out) {
   port_launch_next();
   port_wait_previous();
   /* one thread: four k of one row; a warp: one tile of 8 rows */
@@ -97,19 +102,30 @@ DF_DEV void gemm_fetch(const gemm_args &a, const uint8_t *w, uint32_t live, uint
   port_copy_commit();
 }
 
-/* The part that just ended joins the tree: equal subtrees meet. */
-DF_DEV void gemm_join(uint32_t part, float acc[32], float level[LEVELS][32]) {
+/* The part that just ended joins the tree: equal subtrees meet. far: this thread's column of the levels in shared
+ * memory. */
+DF_DEV void gemm_join(uint32_t part, float acc[32], float level[NEAR][32], float *far) {
   bool open = true;
 #pragma unroll
-  for (int l = 0; l < LEVELS; l++) {
+  for (int l = 0; l < NEAR; l++) {
     if (!open) continue;
-    if (part >> l & 1) {
+    open = part >> l & 1;
 #pragma unroll
-      for (int i = 0; i < 32; i++) acc[i] = level[l][i] + acc[i];
-    } else {
+    for (int i = 0; i < 32; i++) {
+      if (open)
+        acc[i] = level[l][i] + acc[i];
+      else
+        level[l][i] = acc[i];
+    }
+  }
+  for (int l = NEAR; l < LEVELS && open; l++, far += 32 * THREADS) {
+    open = part >> l & 1;
 #pragma unroll
-      for (int i = 0; i < 32; i++) level[l][i] = acc[i];
-      open = false;
+    for (int i = 0; i < 32; i++) {
+      if (open)
+        acc[i] = far[i * THREADS] + acc[i];
+      else
+        far[i * THREADS] = acc[i];
     }
   }
   if (open) return; /* the last part: acc is the sum */
@@ -119,7 +135,8 @@ DF_DEV void gemm_join(uint32_t part, float acc[32], float level[LEVELS][32]) {
 
 /* One tile of k: 2 strips x 4 row groups. acc[(strip * 4 + group) * 4 + register] */
 template <bool F16>
-DF_DEV void gemm_tile(const uint8_t *stage, uint32_t t, uint32_t strip0, uint32_t group0, uint32_t lane, float acc[32]) {
+DF_DEV void gemm_tile(const uint8_t *stage, uint32_t t, uint32_t strip0, uint32_t group0, uint32_t lane,
+                      float acc[32]) {
   const uint8_t *wa = stage + (t * TILE_STRIPS + strip0) * DF_FRAG_BYTES + 16 * lane;
   const uint8_t *xb = stage + STAGE_A + (t * 8 + group0) * B_BYTES + 8 * lane;
   const uint4 w[2] = {*(const uint4 *)wa, *(const uint4 *)(wa + DF_FRAG_BYTES)};
@@ -141,16 +158,16 @@ template <bool F16>
 DF_DEV void gemm_sum(const gemm_args &a, const uint8_t *w, uint32_t live, uint8_t *shared, uint32_t strip0,
                      uint32_t group0, float acc[32]) {
   const uint32_t tiles = df_frag_tiles(a.k), stages = (tiles + STAGE_K - 1) / STAGE_K, lane = threadIdx.x % 32;
-  float level[LEVELS][32];
+  float level[NEAR][32], *const far = (float *)(shared + STAGES * STAGE_BYTES) + threadIdx.x;
 #pragma unroll
-  for (int l = 0; l < LEVELS; l++)
+  for (int l = 0; l < NEAR; l++)
 #pragma unroll
     for (int i = 0; i < 32; i++) level[l][i] = 0;
 #pragma unroll
   for (int i = 0; i < 32; i++) acc[i] = 0;
   uint32_t part = 0, end = df_frag_part(tiles, 1);
   while (end == 0) { /* parts without a tile */
-    gemm_join(part++, acc, level);
+    gemm_join(part++, acc, level, far);
     end = df_frag_part(tiles, part + 1);
   }
   for (uint32_t s = 0; s < stages; s++) {
@@ -161,7 +178,7 @@ DF_DEV void gemm_sum(const gemm_args &a, const uint8_t *w, uint32_t live, uint8_
     for (uint32_t t = 0; t < STAGE_K && s * STAGE_K + t < tiles; t++) {
       gemm_tile<F16>(stage, t, strip0, group0, lane, acc);
       while (part < DF_FRAG_PARTS && s * STAGE_K + t + 1 == end) {
-        gemm_join(part++, acc, level);
+        gemm_join(part++, acc, level, far);
         end = part < DF_FRAG_PARTS ? df_frag_part(tiles, part + 1) : 0;
       }
     }
@@ -232,8 +249,9 @@ static int gemm_run(const df_cuda_env *env, gemm_args *a, const float *x, bool f
   if (e) return e;
   a->b = b;
   const uint32_t blocks = pair ? (a->strips + 1) / 2 : (a->strips + TILE_STRIPS - 1) / TILE_STRIPS;
-  const start_shape s = {dim3((env->max_rows + TILE_ROWS - 1) / TILE_ROWS, blocks), THREADS, STAGES * STAGE_BYTES, 0};
-  if (pair) return f16 ? start_kernel(env, gemm_kernel<true, true>, s, *a) : start_kernel(env, gemm_kernel<false, true>, s, *a);
+  const start_shape s = {dim3((env->max_rows + TILE_ROWS - 1) / TILE_ROWS, blocks), THREADS, SHARED_BYTES, 0};
+  if (pair)
+    return f16 ? start_kernel(env, gemm_kernel<true, true>, s, *a) : start_kernel(env, gemm_kernel<false, true>, s, *a);
   return f16 ? start_kernel(env, gemm_kernel<true, false>, s, *a) : start_kernel(env, gemm_kernel<false, false>, s, *a);
 }
 

@@ -1,5 +1,6 @@
 /*
- * device/cuda/cuda_head.cuh - one head's vector in shared memory, worked on by one warp: head norm, rotation, K/V store.
+ * device/cuda/cuda_head.cuh - one head's vector in shared memory, worked on by one warp: head norm, rotation, K/V
+ * store.
  */
 #ifndef DF_DEVICE_CUDA_HEAD_CUH
 #define DF_DEVICE_CUDA_HEAD_CUH

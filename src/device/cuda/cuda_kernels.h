@@ -16,9 +16,9 @@
  *
  * Order: everything goes to env->stream. With env->overlap launches carry the attribute for programmatic dependent
  * launch: a kernel may start before the one in front of it in the stream has ended, touches nothing but weights, the
- * batch mirror and rope tables until then, and waits for the whole of it before anything else. Batch mirror, weights and
- * tables must therefore be written by copies (or other work without that attribute) in front of the first launch of a
- * program, never by a kernel of the program.
+ * batch mirror and rope tables until then, and waits for the whole of it before anything else. Batch mirror, weights
+ * and tables must therefore be written by copies (or other work without that attribute) in front of the first launch of
+ * a program, never by a kernel of the program.
  *
  * Threads: a launcher may be called from one thread at a time per stream. Nothing is allocated here.
  */
@@ -36,7 +36,8 @@ typedef struct df_cuda_card {
   char name[64];
   uint32_t major, minor; /* compute capability */
   uint32_t n_sm;
-  uint32_t clusters[3]; /* clusters of 1, 2 and 4 blocks that the card holds at once, one block a multiprocessor; 0: none */
+  uint32_t
+      clusters[3]; /* clusters of 1, 2 and 4 blocks that the card holds at once, one block a multiprocessor; 0: none */
   size_t shared_bytes; /* most shared memory of one block */
   size_t l2_bytes;
   size_t memory_bytes, memory_free;
@@ -82,9 +83,10 @@ size_t df_cuda_fragment_strip_bytes(uint32_t k);
 /* Scratch that launching these ops needs, the counters included. */
 size_t df_cuda_scratch_bytes(const df_op *ops, uint32_t n, uint32_t max_rows, uint32_t max_seqs);
 
-/* Launches ops[0], or ops[0] and some that follow it as one kernel; *taken says how many. The list goes on to n, so that
- * weights of later ops can be asked for early. ops hold device addresses as above. Memory afterwards is as if the ops
- * had run one by one, except that a rotation fused into attention leaves q and k as they were and writes K/V only. */
+/* Launches ops[0], or ops[0] and some that follow it as one kernel; *taken says how many. The list goes on to n, so
+ * that weights of later ops can be asked for early. ops hold device addresses as above. Memory afterwards is as if the
+ * ops had run one by one, except that a rotation fused into attention leaves q and k as they were and writes K/V only.
+ */
 int df_cuda_launch(const df_cuda_env *env, const df_op *ops, uint32_t n, uint32_t *taken);
 
 /* One op each. RECURRENT has none. */

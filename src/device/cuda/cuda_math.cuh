@@ -44,8 +44,8 @@ DF_DEV float math_tree16(float v) {
   return v + port_xor(v, 1);
 }
 
-/* 1 / sqrt(mean(x^2) + eps) for n values at x in shared memory, by one half of a warp: lane l owns chain l. All 32 lanes
- * of the warp must call it. Loads run one group ahead of the chain. */
+/* 1 / sqrt(mean(x^2) + eps) for n values at x in shared memory, by one half of a warp: lane l owns chain l. All 32
+ * lanes of the warp must call it. Loads run one group ahead of the chain. */
 DF_DEV float math_rms_factor(const float *x, uint32_t n, float eps, uint32_t l) {
   enum { AHEAD = 16 };
   float a = 0, v[AHEAD];

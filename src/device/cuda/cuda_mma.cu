@@ -4,10 +4,11 @@
  * A block (or a cluster of 2 or 4 that share the k of every strip) takes strips in turn. Its 8 warps cut the block's k
  * among them; each lane copies the 16 bytes that it will multiply itself into its own ring in shared memory, many tiles
  * ahead and without any barrier, so the stream never stops: not between strips, and not for the kernel in front, since
- * weights are constant and the ring fills before the wait for it. Activations lie in shared memory as B operands. What the
- * warps have summed is added as fragment.h says, by all threads while the next strip's tiles arrive.
+ * weights are constant and the ring fills before the wait for it. Activations lie in shared memory as B operands. What
+ * the warps have summed is added as fragment.h says, by all threads while the next strip's tiles arrive.
  *
- * Shared memory: [8 warps][RING][512] ring | 2 slots of sums | B operands [tile][row][4][8 bytes] | norm: rows, weights.
+ * Shared memory: [8 warps][RING][512] ring | 2 slots of sums | B operands [tile][row][4][8 bytes] | norm: rows,
+ * weights.
  */
 #include "device/cuda/cuda_math.cuh"
 #include "device/cuda/cuda_ops.cuh"
@@ -59,6 +60,34 @@ DF_FRAG_FN mma_layout mma_place(uint32_t k, uint32_t cap, uint32_t cluster, uint
   return l;
 }
 
+/* Who a thread is: its lane, its warp's share of k, its block's turn among the strips. */
+struct mma_self {
+  uint32_t lane, warp, rank;
+  uint32_t first, stride;      /* strips of the block: first, first + stride, ... */
+  uint32_t part0, parts;       /* of the warp */
+  uint32_t t0, t1;             /* tiles of the warp */
+  uint32_t block_t0, block_t1; /* tiles of the block */
+  uint8_t *ring;               /* of the warp */
+};
+
+DF_DEV mma_self self_of(const mma_args &a, uint8_t *shared) {
+  mma_self w;
+  const uint32_t tiles = df_frag_tiles(a.k), block_parts = DF_FRAG_PARTS / a.cluster;
+  w.lane = threadIdx.x % 32;
+  w.warp = threadIdx.x / 32;
+  w.rank = a.cluster > 1 ? port_cluster_rank() : 0;
+  w.first = blockIdx.x / a.cluster;
+  w.stride = gridDim.x / a.cluster;
+  w.parts = block_parts / WARPS;
+  w.part0 = w.rank * block_parts + w.warp * w.parts;
+  w.t0 = df_frag_part(tiles, w.part0);
+  w.t1 = df_frag_part(tiles, w.part0 + w.parts);
+  w.block_t0 = df_frag_part(tiles, w.rank * block_parts);
+  w.block_t1 = df_frag_part(tiles, (w.rank + 1) * block_parts);
+  w.ring = shared + w.warp * RING * DF_FRAG_BYTES;
+  return w;
+}
+
 /* One warp's way through the weights: the runs of tiles [t0, t1) of its strips, in order. */
 struct mma_stream {
   const uint8_t *next; /* this lane's 16 bytes of the next tile */
@@ -75,16 +104,16 @@ DF_DEV uint32_t mma_part_of(const mma_args &a, uint32_t strip) {
 }
 
 template <bool PAIR>
-DF_DEV void stream_run(const mma_args &a, mma_stream &s, uint32_t t0, uint32_t t1, uint32_t lane) {
-  if (s.strip >= a.strips || t0 == t1) {
+DF_DEV void stream_run(const mma_args &a, const mma_self &w, mma_stream &s) {
+  if (s.strip >= a.strips || w.t0 == w.t1) {
     s.left = 0;
     s.strip = a.strips;
     return;
   }
   const uint32_t p = PAIR ? s.half : mma_part_of(a, s.strip), first = PAIR ? 0 : a.part[p].strip0;
-  const size_t tile = (size_t)(s.strip - first) * df_frag_tiles(a.k) + t0;
-  s.next = a.part[p].w + tile * DF_FRAG_BYTES + 16 * lane;
-  s.left = t1 - t0;
+  const size_t tile = (size_t)(s.strip - first) * df_frag_tiles(a.k) + w.t0;
+  s.next = a.part[p].w + tile * DF_FRAG_BYTES + 16 * w.lane;
+  s.left = w.t1 - w.t0;
 }
 
 /* This block's share of what the next product reads first. */
@@ -96,19 +125,18 @@ DF_DEV void mma_ask_ahead(const mma_args &a) {
 
 /* Asks for the next tile; always one group, so that groups count tiles. Behind the last one: the next product's. */
 template <bool PAIR>
-DF_DEV void stream_push(const mma_args &a, mma_stream &s, uint32_t t0, uint32_t t1, uint8_t *ring, uint32_t lane,
-                        uint32_t stride) {
+DF_DEV void stream_push(const mma_args &a, const mma_self &w, mma_stream &s) {
   if (s.left > 0) {
-    port_copy16(ring + s.slot * DF_FRAG_BYTES + 16 * lane, s.next);
+    port_copy16(w.ring + s.slot * DF_FRAG_BYTES + 16 * w.lane, s.next);
     s.next += DF_FRAG_BYTES;
     if (--s.left == 0) {
       if (PAIR && s.half == 0) {
         s.half = 1;
       } else {
         s.half = 0;
-        s.strip += stride;
+        s.strip += w.stride;
       }
-      stream_run<PAIR>(a, s, t0, t1, lane);
+      stream_run<PAIR>(a, w, s);
       if (s.strip >= a.strips) mma_ask_ahead(a);
     }
   }
@@ -116,45 +144,53 @@ DF_DEV void stream_push(const mma_args &a, mma_stream &s, uint32_t t0, uint32_t 
   s.slot = (s.slot + 1) % RING;
 }
 
+/* All that can happen before the kernel in front has ended: the ring filled, more of the run asked for. */
+template <bool PAIR>
+DF_DEV mma_stream stream_begin(const mma_args &a, const mma_self &w) {
+  mma_stream s = {0, 0, w.first, 0, 0};
+  stream_run<PAIR>(a, w, s);
+  for (uint32_t i = 0; i < RING; i++) stream_push<PAIR>(a, w, s);
+  const uint32_t early = math_min(a.early_bytes, s.left * DF_FRAG_BYTES);
+  for (uint32_t i = 128 * w.lane; i < early; i += 128 * 32) port_prefetch(s.next - 16 * w.lane + i);
+  return s;
+}
+
 /* acc += tiles [t0, t1) of the run, a chain; b: this lane's operands of the block's first tile. */
 template <bool F16, int NT, bool PAIR>
-DF_DEV void mma_chain(const mma_args &a, mma_stream &s, uint32_t t0, uint32_t t1, uint32_t r0, uint32_t r1,
-                      uint8_t *ring, const uint8_t *b, uint32_t b_first, const bool on[NT], float acc[NT * 4],
-                      uint32_t lane, uint32_t stride) {
+DF_DEV void mma_chain(const mma_args &a, const mma_self &w, mma_stream &s, uint32_t t0, uint32_t t1, const uint8_t *b,
+                      const bool on[NT], float acc[NT * 4]) {
   const uint32_t tile_bytes = a.cap * 32;
-  b += (size_t)(t0 - b_first) * tile_bytes;
+  b += (size_t)(t0 - w.block_t0) * tile_bytes;
   for (uint32_t t = t0; t < t1; t++, b += tile_bytes) {
     port_copy_wait<RING - 1>();
-    const uint4 w = *(const uint4 *)(ring + s.slot * DF_FRAG_BYTES + 16 * lane);
+    const uint4 tile = *(const uint4 *)(w.ring + s.slot * DF_FRAG_BYTES + 16 * w.lane);
 #pragma unroll
     for (int i = 0; i < NT; i++) {
       uint2 x = make_uint2(0, 0);
       if (on[i]) x = *(const uint2 *)(b + 256 * i);
       if (F16)
-        port_mma_f16(acc + 4 * i, w, x.x, x.y);
+        port_mma_f16(acc + 4 * i, tile, x.x, x.y);
       else
-        port_mma_bf16(acc + 4 * i, w, x.x, x.y);
+        port_mma_bf16(acc + 4 * i, tile, x.x, x.y);
     }
-    stream_push<PAIR>(a, s, r0, r1, ring, lane, stride);
+    stream_push<PAIR>(a, w, s);
   }
 }
 
 /* The warp's share of a strip: its parts (4 / cluster of them), each a chain, added as a tree. */
 template <bool F16, int NT, bool PAIR>
-DF_DEV void mma_share(const mma_args &a, mma_stream &s, uint32_t part0, uint32_t n_parts, uint8_t *ring,
-                      const uint8_t *b, uint32_t b_first, const bool on[NT], float sum[NT * 4], uint32_t lane,
-                      uint32_t stride) {
+DF_DEV void mma_share(const mma_args &a, const mma_self &w, mma_stream &s, const uint8_t *b, const bool on[NT],
+                      float sum[NT * 4]) {
   const uint32_t tiles = df_frag_tiles(a.k);
-  const uint32_t r0 = df_frag_part(tiles, part0), r1 = df_frag_part(tiles, part0 + n_parts);
   float second[NT * 4];
 #pragma unroll
   for (int i = 0; i < NT * 4; i++) second[i] = 0;
-  for (uint32_t p = 0; p < n_parts; p++) {
+  for (uint32_t p = 0; p < w.parts; p++) {
     float acc[NT * 4];
 #pragma unroll
     for (int i = 0; i < NT * 4; i++) acc[i] = 0;
-    const uint32_t t0 = df_frag_part(tiles, part0 + p), t1 = df_frag_part(tiles, part0 + p + 1);
-    mma_chain<F16, NT, PAIR>(a, s, t0, t1, r0, r1, ring, b, b_first, on, acc, lane, stride);
+    const uint32_t t0 = df_frag_part(tiles, w.part0 + p), t1 = df_frag_part(tiles, w.part0 + p + 1);
+    mma_chain<F16, NT, PAIR>(a, w, s, t0, t1, b, on, acc);
 #pragma unroll
     for (int i = 0; i < NT * 4; i++) {
       if (p == 0) sum[i] = acc[i];
@@ -189,8 +225,8 @@ DF_DEV float mma_tree(const float *v, uint32_t step, uint32_t cluster) {
     t[c] = 0;
     if (c >= cluster) continue;
     const float *w = v + (size_t)c * WARPS * step;
-    t[c] = ((w[0] + w[step]) + (w[2 * step] + w[3 * step])) +
-           ((w[4 * step] + w[5 * step]) + (w[6 * step] + w[7 * step]));
+    t[c] =
+        ((w[0] + w[step]) + (w[2 * step] + w[3 * step])) + ((w[4 * step] + w[5 * step]) + (w[6 * step] + w[7 * step]));
   }
   return cluster == 1 ? t[0] : cluster == 2 ? t[0] + t[1] : (t[0] + t[1]) + (t[2] + t[3]);
 }
@@ -289,8 +325,8 @@ DF_DEV float4 mma_quad(const mma_args &a, const mma_layout &l, const uint8_t *sh
 
 /* Activations of tiles [t0, t1) as B operands. A warp takes 8 rows of one tile: whole sectors, no bank twice. */
 template <bool F16>
-DF_DEV void mma_load_b(const mma_args &a, const mma_layout &l, uint8_t *shared, uint32_t t0, uint32_t t1,
-                       uint32_t live, bool write_norm) {
+DF_DEV void mma_load_b(const mma_args &a, const mma_layout &l, uint8_t *shared, uint32_t t0, uint32_t t1, uint32_t live,
+                       bool write_norm) {
   const uint32_t n = (t1 - t0) * live * 4;
 #pragma unroll 4
   for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
@@ -305,73 +341,63 @@ DF_DEV void mma_load_b(const mma_args &a, const mma_layout &l, uint8_t *shared, 
   }
 }
 
+/* The block's strips, one after the other. Sums of a strip are finished while the tiles of the next arrive: at once by
+ * the block itself, or, in a cluster, when all blocks have come to the end of the strip behind. */
 template <bool F16, int NT, bool PAIR>
-__global__ void __launch_bounds__(THREADS, 2) mma_kernel(const __grid_constant__ mma_args a) {
-  DF_SHARED(shared);
-  port_launch_next();
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = a.cluster > 1 ? port_cluster_rank() : 0;
-  const uint32_t first = blockIdx.x / a.cluster, stride = gridDim.x / a.cluster, tiles = df_frag_tiles(a.k);
-  const uint32_t block_parts = DF_FRAG_PARTS / a.cluster, warp_parts = block_parts / WARPS;
-  const uint32_t part0 = rank * block_parts + warp * warp_parts;
-  const uint32_t t0 = df_frag_part(tiles, part0), t1 = df_frag_part(tiles, part0 + warp_parts);
-  const mma_layout l = mma_place(a.k, a.cap, a.cluster, NT, PAIR, a.norm_w != 0);
-  uint8_t *const ring = shared + warp * RING * DF_FRAG_BYTES;
-
-  mma_stream s = {0, 0, first, 0, 0};
-  stream_run<PAIR>(a, s, t0, t1, lane);
-  for (uint32_t i = 0; i < RING; i++) stream_push<PAIR>(a, s, t0, t1, ring, lane, stride);
-  const uint32_t early = math_min(a.early_bytes, s.left * DF_FRAG_BYTES);
-  for (uint32_t i = 128 * lane; i < early; i += 128 * 32) port_prefetch(s.next - 16 * lane + i);
-  if (a.norm_w) {
-    float *w = (float *)(shared + l.norm_w);
-    for (uint32_t i = threadIdx.x; i < a.k; i += THREADS) w[i] = a.norm_w[i];
-  }
-  const uint32_t rows = *a.n_rows, live = rows > a.row0 ? math_min(rows - a.row0, a.cap) : 0;
-
-  port_wait_previous();
-  if (live == 0) {
-    port_copy_wait<0>();
-    return;
-  }
-  if (a.cluster > 1) port_cluster_arrive(); /* all blocks of the cluster are there: it may be written to */
-  if (a.norm_w) mma_norm_rows(a, l, shared, live);
-  const uint32_t b0 = df_frag_part(tiles, rank * block_parts), b1 = df_frag_part(tiles, (rank + 1) * block_parts);
-  mma_load_b<F16>(a, l, shared, b0, b1, live, a.norm_w && first == 0);
-  port_block_sync();
-
+DF_DEV void mma_strips(const mma_args &a, const mma_self &w, mma_stream &s, const uint8_t *b, float *slots,
+                       uint32_t live) {
+  enum { HALVES = PAIR ? 2 : 1, HALF_FLOATS = WARPS * NT * 4 * 32, SLOT_FLOATS = HALVES * HALF_FLOATS };
+  const uint32_t regs = NT * 4 / a.cluster, share = w.rank * WARPS + w.warp, id = threadIdx.x;
+  const mma_element e = element_of<NT>(id, w.rank, regs, live);
+  mma_goal goal = {0, 0, 0, false};
   bool on[NT];
 #pragma unroll
-  for (int i = 0; i < NT; i++) on[i] = 8 * i + lane / 4 < live;
-  const uint8_t *const b = shared + l.b + (size_t)lane / 4 * 32 + lane % 4 * 8;
-  float *const slots = (float *)(shared + l.sums);
-  const uint32_t half_floats = WARPS * NT * 4 * 32, slot_floats = (PAIR ? 2 : 1) * half_floats;
-  const uint32_t regs = NT * 4 / a.cluster, share = rank * WARPS + warp;
-  const mma_element e = element_of<NT>(threadIdx.x, rank, regs, live);
-  mma_goal goal = {0, 0, 0, false};
+  for (int i = 0; i < NT; i++) on[i] = 8 * i + w.lane / 4 < live;
   uint32_t turn = 0;
-  for (uint32_t strip = first; strip < a.strips; strip += stride, turn ^= 1) {
-    float sum[PAIR ? 2 : 1][NT * 4];
+  for (uint32_t strip = w.first; strip < a.strips; strip += w.stride, turn ^= 1) {
+    float sum[HALVES][NT * 4];
 #pragma unroll
-    for (int h = 0; h < (PAIR ? 2 : 1); h++)
-      mma_share<F16, NT, PAIR>(a, s, part0, warp_parts, ring, b, b0, on, sum[h], lane, stride);
+    for (int h = 0; h < HALVES; h++) mma_share<F16, NT, PAIR>(a, w, s, b, on, sum[h]);
     if (a.cluster > 1) { /* the sums of the strip before have arrived; its slot is free for the strip behind */
       port_cluster_wait();
-      mma_finish<NT, PAIR>(a, goal, slots + (turn ^ 1) * slot_floats, threadIdx.x, regs);
+      mma_finish<NT, PAIR>(a, goal, slots + (turn ^ 1) * SLOT_FLOATS, id, regs);
     }
     goal = goal_of<PAIR>(a, strip, e);
 #pragma unroll
-    for (int h = 0; h < (PAIR ? 2 : 1); h++)
-      mma_hand_over<NT>(a, slots + turn * slot_floats + h * half_floats, share, sum[h], regs, lane);
+    for (int h = 0; h < HALVES; h++)
+      mma_hand_over<NT>(a, slots + turn * SLOT_FLOATS + h * HALF_FLOATS, share, sum[h], regs, w.lane);
     if (a.cluster > 1) {
       port_cluster_arrive();
     } else {
       port_block_sync();
-      mma_finish<NT, PAIR>(a, goal, slots + turn * slot_floats, threadIdx.x, regs);
+      mma_finish<NT, PAIR>(a, goal, slots + turn * SLOT_FLOATS, id, regs);
     }
   }
   if (a.cluster > 1) {
     port_cluster_wait();
-    mma_finish<NT, PAIR>(a, goal, slots + (turn ^ 1) * slot_floats, threadIdx.x, regs);
+    mma_finish<NT, PAIR>(a, goal, slots + (turn ^ 1) * SLOT_FLOATS, id, regs);
+  }
+}
+
+template <bool F16, int NT, bool PAIR>
+__global__ void __launch_bounds__(THREADS, 2) mma_kernel(const __grid_constant__ mma_args a) {
+  DF_SHARED(shared);
+  port_launch_next();
+  const mma_self w = self_of(a, shared);
+  const mma_layout l = mma_place(a.k, a.cap, a.cluster, NT, PAIR, a.norm_w != 0);
+  mma_stream s = stream_begin<PAIR>(a, w);
+  if (a.norm_w)
+    for (uint32_t i = threadIdx.x; i < a.k; i += THREADS) ((float *)(shared + l.norm_w))[i] = a.norm_w[i];
+  const uint32_t rows = *a.n_rows, live = rows > a.row0 ? math_min(rows - a.row0, a.cap) : 0;
+
+  port_wait_previous();
+  if (live > 0) {
+    if (a.cluster > 1) port_cluster_arrive(); /* all blocks of the cluster are there: it may be written to */
+    if (a.norm_w) mma_norm_rows(a, l, shared, live);
+    mma_load_b<F16>(a, l, shared, w.block_t0, w.block_t1, live, a.norm_w && w.first == 0);
+    port_block_sync();
+    const uint8_t *const b = shared + l.b + w.lane / 4 * 32 + w.lane % 4 * 8;
+    mma_strips<F16, NT, PAIR>(a, w, s, b, (float *)(shared + l.sums), live);
   }
   port_copy_wait<0>();
 }
@@ -413,7 +439,8 @@ static mma_plan plan_of(const df_cuda_env *env, uint32_t k, uint32_t strips, boo
 template <bool F16, bool PAIR>
 static int mma_start(const df_cuda_env *env, const mma_plan &plan, const mma_args &a) {
   const start_shape s = {dim3(plan.blocks), THREADS, plan.shared, plan.cluster};
-  return a.cap > 8 ? start_kernel(env, mma_kernel<F16, 2, PAIR>, s, a) : start_kernel(env, mma_kernel<F16, 1, PAIR>, s, a);
+  return a.cap > 8 ? start_kernel(env, mma_kernel<F16, 2, PAIR>, s, a)
+                   : start_kernel(env, mma_kernel<F16, 1, PAIR>, s, a);
 }
 
 static int mma_run(const df_cuda_env *env, mma_args *a, const df_op_norm *norm, const df_cuda_ahead *ahead, bool f16,
@@ -482,11 +509,10 @@ void df_cuda_mma_ahead(const df_cuda_env *env, const df_weights *w, const df_wei
 }
 
 int df_cuda_mma_init(size_t shared_bytes) {
-  const void *const kernels[] = {
-      (const void *)mma_kernel<false, 1, false>, (const void *)mma_kernel<false, 1, true>,
-      (const void *)mma_kernel<false, 2, false>, (const void *)mma_kernel<false, 2, true>,
-      (const void *)mma_kernel<true, 1, false>,  (const void *)mma_kernel<true, 1, true>,
-      (const void *)mma_kernel<true, 2, false>,  (const void *)mma_kernel<true, 2, true>};
+  const void *const kernels[] = {(const void *)mma_kernel<false, 1, false>, (const void *)mma_kernel<false, 1, true>,
+                                 (const void *)mma_kernel<false, 2, false>, (const void *)mma_kernel<false, 2, true>,
+                                 (const void *)mma_kernel<true, 1, false>,  (const void *)mma_kernel<true, 1, true>,
+                                 (const void *)mma_kernel<true, 2, false>,  (const void *)mma_kernel<true, 2, true>};
   for (const void *k : kernels) {
     const int e = df_cuda_prepare(k, shared_bytes);
     if (e) return e;

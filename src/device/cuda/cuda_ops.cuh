@@ -20,8 +20,7 @@ int df_cuda_attn_init(size_t shared_bytes);
 int df_cuda_mma_clusters(df_cuda_card *card);
 
 /* out = silu(g) * u, rows of g and u ld apart, out.k values each (a multiple of 4). */
-int df_cuda_silu(const df_cuda_env *env, const float *g, const float *u, size_t ld, df_act out,
-                 const uint32_t *n_rows);
+int df_cuda_silu(const df_cuda_env *env, const float *g, const float *u, size_t ld, df_act out, const uint32_t *n_rows);
 
 /* Up to two stretches of weights that the next product will read first: hints for L2. */
 typedef struct df_cuda_ahead {

@@ -10,7 +10,7 @@
 #define DF_DEVICE_CUDA_PORT_CUH
 
 #ifdef DF_CUDA_EMULATED
-#include "cuda_emu.h"
+#include <cuda_emu.h>
 #else
 
 #include <cuda_bf16.h>
@@ -71,9 +71,10 @@ DF_DEV uint2 port_stream8(const void *p) {
 /* ---- matrix instructions: c += a * b, see the PTX manual for the operands ---- */
 
 DF_DEV void port_mma_bf16(float c[4], const uint4 &a, uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
 
 DF_DEV void port_mma_f16(float c[4], const uint4 &a, uint32_t b0, uint32_t b1) {

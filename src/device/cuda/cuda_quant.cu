@@ -1,13 +1,13 @@
 /*
- * cuda_quant.cu - products of quantised weights, the bits of kernels/ref: exact integer dots by matrix instructions, then
- * one chain of scale-and-add per output over k.
+ * cuda_quant.cu - products of quantised weights, the bits of kernels/ref: exact integer dots by matrix instructions,
+ * then one chain of scale-and-add per output over k.
  *
  * A strip belongs to W warps. They take chunks of a few 32-blocks in turn: each loads its chunk, makes the dots and the
- * products of scales at its own pace, then waits for the chain's state from the warp in front, adds its chunk, and hands
- * the state on. So the long part runs side by side and the chain stays in order. W moves time, not bits.
+ * products of scales at its own pace, then waits for the chain's state from the warp in front, adds its chunk, and
+ * hands the state on. So the long part runs side by side and the chain stays in order. W moves time, not bits.
  *
- * Output 2g of a strip is row g of the matrix instruction and 2g + 1 row g + 8, so that a lane's codes are 8 neighbouring
- * bytes; k quads j and j + 4 of a block are what lane j holds of both operands.
+ * Output 2g of a strip is row g of the matrix instruction and 2g + 1 row g + 8, so that a lane's codes are 8
+ * neighbouring bytes; k quads j and j + 4 of a block are what lane j holds of both operands.
  */
 #include "device/cuda/cuda_math.cuh"
 #include "device/cuda/cuda_ops.cuh"
@@ -37,10 +37,10 @@ typedef struct quant_args {
 
 /* What a lane reads of one 32-block: codes of its two outputs, scales as they are stored. */
 struct quant_raw {
-  uint2 lo, hi;                    /* codes: nibbles in lo, bytes in lo and hi */
-  uint2 pair_lo, pair_hi;          /* Q6K: upper bits of both halves */
+  uint2 lo, hi;                     /* codes: nibbles in lo, bytes in lo and hi */
+  uint2 pair_lo, pair_hi;           /* Q6K: upper bits of both halves */
   uint32_t scale, min, sub, submin; /* f16 pairs, and pairs of small integers */
-  float2 fscale, fmin;             /* Q8M */
+  float2 fscale, fmin;              /* Q8M */
 };
 
 DF_DEV uint32_t load_pair16(const uint8_t *p) { return *(const uint32_t *)p; }
@@ -198,9 +198,10 @@ template <int PACK, int NT>
 DF_DEV void quant_add(const quant_step<PACK, NT> &s, float acc[NT * 4]) {
 #pragma unroll
   for (int i = 0; i < NT * 4; i++) acc[i] = fmaf(s.first[i], s.dot[i], acc[i]);
-  if (!quant_two<PACK>()) return;
+  if (quant_two<PACK>()) {
 #pragma unroll
-  for (int i = 0; i < NT * 4; i++) acc[i] = fmaf(s.second[i], s.dot2[i], acc[i]);
+    for (int i = 0; i < NT * 4; i++) acc[i] = fmaf(s.second[i], s.dot2[i], acc[i]);
+  }
 }
 
 /* Who a warp is among those of its strip. */
@@ -209,10 +210,9 @@ struct quant_warp {
   float *state; /* of the strip: [warps][NT * 4][32] */
 };
 
-DF_DEV void quant_hand(const quant_warp &w, uint32_t chunk, float *acc, uint32_t n, bool give) {
+DF_DEV void quant_hand(const quant_warp &w, float *acc, uint32_t n, bool give) {
   const uint32_t to = give ? (w.turn + 1) % w.warps : w.turn, lane = 4 * w.g + w.j;
   float *state = w.state + (size_t)to * n * 32 + lane;
-  (void)chunk;
   if (give) {
     for (uint32_t i = 0; i < n; i++) state[32 * i] = acc[i];
     port_named_arrive(w.barrier0 + to, 64);
@@ -231,8 +231,7 @@ DF_DEV bool quant_strip(const quant_args &a, const quant_part &p, uint32_t strip
   const uint32_t nkb = a.k / DF_QBLOCK, chunks = (nkb + CHUNK - 1) / CHUNK;
   quant_raw raw[CHUNK];
 #pragma unroll
-  for (int i = 0; i < CHUNK; i++)
-    raw[i] = quant_load<PACK>(data, a.k, math_min(w.turn * CHUNK + i, nkb - 1), w.g, w.j);
+  for (int i = 0; i < CHUNK; i++) raw[i] = quant_load<PACK>(data, a.k, math_min(w.turn * CHUNK + i, nkb - 1), w.g, w.j);
   port_wait_previous();
   const uint32_t live = *a.n_rows, row0 = tile * DF_TILE_ROWS;
   if (row0 >= live) return false;
@@ -248,11 +247,11 @@ DF_DEV bool quant_strip(const quant_args &a, const quant_part &p, uint32_t strip
       quant_prepare<PACK, NT>(raw[i], x + (size_t)kb * m, m, w.g, w.j, step[i]);
       raw[i] = quant_load<PACK>(data, a.k, math_min((c + w.warps) * CHUNK + i, nkb - 1), w.g, w.j);
     }
-    if (w.warps > 1 && c > 0) quant_hand(w, c, acc, NT * 4, false);
+    if (w.warps > 1 && c > 0) quant_hand(w, acc, NT * 4, false);
 #pragma unroll
     for (int i = 0; i < CHUNK; i++)
       if (c * CHUNK + i < nkb) quant_add<PACK, NT>(step[i], acc);
-    if (w.warps > 1 && c + 1 < chunks) quant_hand(w, c, acc, NT * 4, true);
+    if (w.warps > 1 && c + 1 < chunks) quant_hand(w, acc, NT * 4, true);
   }
   return (chunks - 1) % w.warps == w.turn;
 }
@@ -286,8 +285,8 @@ __global__ void __launch_bounds__(THREADS) quant_kernel(const __grid_constant__ 
   while (i + 1 < a.n_parts && strip >= a.part[i + 1].strip0) i++;
   const quant_part &p = a.part[i];
   float acc[NT * 4];
-  const quant_warp w = {a.warps, warp % a.warps, 1 + set * a.warps, lane / 4, lane % 4,
-                        (float *)shared + (size_t)set * a.warps * NT * 4 * 32};
+  const quant_warp w = {a.warps,  warp % a.warps, 1 + set * a.warps,
+                        lane / 4, lane % 4,       (float *)shared + (size_t)set * a.warps * NT * 4 * 32};
   bool mine = false;
   switch (p.pack) {
     case DF_PACK_Q8: mine = quant_strip<DF_PACK_Q8, NT>(a, p, strip, tile, w, acc); break;

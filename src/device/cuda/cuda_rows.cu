@@ -53,8 +53,9 @@ DF_DEV void emit_row(const df_act &out, uint32_t row, uint32_t n_rows, const flo
   for (uint32_t i = threadIdx.x; i < all; i += THREADS) {
     const uint32_t at = 4 * math_min(i, quads - 1);
     float4 v = make_float4(x[at], x[at + 1], x[at + 2], x[at + 3]);
-    if (w) v = make_float4((v.x * factor) * w[at], (v.y * factor) * w[at + 1], (v.z * factor) * w[at + 2],
-                           (v.w * factor) * w[at + 3]);
+    if (w)
+      v = make_float4((v.x * factor) * w[at], (v.y * factor) * w[at + 1], (v.z * factor) * w[at + 2],
+                      (v.w * factor) * w[at + 3]);
     if (out.f && w && i < quads) *(float4 *)(out.f + (size_t)row * k + at) = v;
     math_quantize(v, i % 8, q + (size_t)(i / 8) * stride, i < quads);
   }
@@ -112,16 +113,16 @@ extern "C" int df_cuda_quantize(const df_cuda_env *env, const df_op_quantize *a)
 }
 
 /* out = silu(g) * u over rows of n values that lie ld apart; blockIdx.y: a span of 4 * THREADS values. */
-__global__ void __launch_bounds__(THREADS) silu_kernel(const float *g, const float *u, size_t ld, df_act out,
-                                                       const uint32_t *n_rows) {
+__global__ void __launch_bounds__(THREADS)
+    silu_kernel(const float *g, const float *u, size_t ld, df_act out, const uint32_t *n_rows) {
   port_launch_next();
   port_wait_previous();
   const uint32_t r = blockIdx.x, live = *n_rows, quads = out.k / 4;
   if (r >= live) return;
   const uint32_t i = blockIdx.y * THREADS + threadIdx.x, at = 4 * math_min(i, quads - 1);
   const float4 a = port_load4(g + r * ld + at), b = port_load4(u + r * ld + at);
-  const float4 v = make_float4(math_silu_mul(a.x, b.x), math_silu_mul(a.y, b.y), math_silu_mul(a.z, b.z),
-                               math_silu_mul(a.w, b.w));
+  const float4 v =
+      make_float4(math_silu_mul(a.x, b.x), math_silu_mul(a.y, b.y), math_silu_mul(a.z, b.z), math_silu_mul(a.w, b.w));
   if (out.f && i < quads) *(float4 *)(out.f + (size_t)r * out.k + at) = v;
   if (!out.q) return;
   uint32_t stride;

@@ -175,7 +175,7 @@ void arrive(barrier *b, uint32_t n) {
 
 float dot_value(uint32_t word, uint32_t i, float (*value)(uint16_t)) { return value((uint16_t)(word >> 16 * i)); }
 
-} // namespace
+}  // namespace
 
 emu_here *emu_cur;
 
@@ -184,8 +184,7 @@ void emu_run(dim3 grid, uint32_t threads, size_t shared_bytes, uint32_t cluster,
   if (grid.x % cluster) die("grid is no multiple of the cluster");
   for (uint32_t z = 0; z < grid.z; z++)
     for (uint32_t y = 0; y < grid.y; y++)
-      for (uint32_t x = 0; x < grid.x; x += cluster)
-        run_cluster(grid, threads, shared_bytes, cluster, dim3(x, y, z));
+      for (uint32_t x = 0; x < grid.x; x += cluster) run_cluster(grid, threads, shared_bytes, cluster, dim3(x, y, z));
 }
 
 const void *emu_warp(const char *what, const void *mine, size_t bytes) {

@@ -1,4 +1,5 @@
-/* test_attention.c - attention over token-major K/V against the CPU executor: TILE, SPLIT with MERGE, the rotation inside. */
+/* cases_attention.c - attention over token-major K/V against the CPU executor: TILE, SPLIT with MERGE, the rotation
+ * inside. */
 #include <math.h>
 #include <string.h>
 
@@ -33,7 +34,8 @@ static void fill_batch(rig *r, const setup *s, df_batch *b, uint32_t slots, uint
   for (uint32_t i = 0; i < s->seqs; i++) {
     b->q_start[i] = total;
     b->kv_len[i] = s->len[i];
-    for (uint32_t p = 0; p < s->len[i]; p++) b->page_table[(size_t)i * max_pages + p] = 1 + (used++ * 7919u) % (slots - 1);
+    for (uint32_t p = 0; p < s->len[i]; p++)
+      b->page_table[(size_t)i * max_pages + p] = 1 + (used++ * 7919u) % (slots - 1);
     for (uint32_t t = 0; t < s->rows[i]; t++, total++) {
       b->pos[total] = s->len[i] - s->rows[i] + t;
       b->slot[total] = b->page_table[(size_t)i * max_pages + b->pos[total]];
@@ -162,9 +164,10 @@ static void attn_case(rig *r, const setup *s, uint32_t form, uint32_t rope, cons
   const bool one_by_one = form == 2 || rope == 1;
   rig_run_device(r, &l, a.rows, s->seqs, one_by_one);
   rig_run_host(r, &l, a.rows, s->seqs);
-  rig_compare(r, "attention %s: e %u heads %u/%u seqs %u rows %u len %u causal %d window %u mask %u f16 %d form %u rope %u",
-              name, s->e, s->heads, s->n_kv, s->seqs, s->rows[0], s->len[0], s->causal, s->window, s->mask,
-              s->type == DF_KV_F16, form, rope);
+  rig_compare(
+      r, "attention %s: e %u heads %u/%u seqs %u rows %u len %u causal %d window %u mask %u f16 %d form %u rope %u",
+      name, s->e, s->heads, s->n_kv, s->seqs, s->rows[0], s->len[0], s->causal, s->window, s->mask,
+      s->type == DF_KV_F16, form, rope);
   rig_clear(r);
 }
 
@@ -211,8 +214,9 @@ static void shape_cases(rig *r) {
   static const uint32_t widths[] = {16, 32, 48, 96, 128, 160, 256};
   for (uint32_t i = 0; i < sizeof widths / sizeof *widths; i++)
     for (uint32_t f32 = 0; f32 < 2; f32++) {
-      setup s = {widths[i], 4, 4 >> (i % 3), 2, 5, {5, 3}, {70, 3}, true, 0, DF_MASK_NONE, f32 ? DF_KV_F32 : DF_KV_F16,
-                 false, false, 4};
+      setup s = {
+          widths[i], 4, 4 >> (i % 3), 2, 5, {5, 3}, {70, 3}, true, 0, DF_MASK_NONE, f32 ? DF_KV_F32 : DF_KV_F16, false,
+          false,     4};
       attn_case(r, &s, 0, 0, "width");
       attn_case(r, &s, 3, 0, "width");
       s.tile_rows = 8;
@@ -227,8 +231,9 @@ static void shape_cases(rig *r) {
   prefill.window = 33;
   attn_case(r, &prefill, 0, 1, "prefill, window");
   if (r->quick) return;
-  setup many = {128, 8, 8, 8, 4, {1, 2, 3, 4, 1, 2, 3, 4}, {900, 64, 65, 200, 128, 127, 3, 513}, true, 0, DF_MASK_NONE,
-                DF_KV_F16, false, false, 16};
+  setup many = {
+      128,          8,         8,     8,     4, {1, 2, 3, 4, 1, 2, 3, 4}, {900, 64, 65, 200, 128, 127, 3, 513}, true, 0,
+      DF_MASK_NONE, DF_KV_F16, false, false, 16};
   all_forms(r, &many, "ragged");
   setup far = {128, 8, 1, 1, 4, {4}, {5000}, true, 0, DF_MASK_NONE, DF_KV_F16, false, false, 16};
   all_forms(r, &far, "long");

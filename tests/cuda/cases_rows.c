@@ -1,4 +1,4 @@
-/* test_rows.c - row-wise ops against the CPU executor. */
+/* cases_rows.c - row-wise ops against the CPU executor. */
 #include <math.h>
 #include <string.h>
 
@@ -73,9 +73,9 @@ static void argmax_case(rig *r, uint32_t n, uint32_t segments, uint32_t fill) {
   float *x = rig_floats(r, (size_t)rows * ld, "x");
   rig_fill(r, x, (size_t)rows * ld, fill == 9 ? 0 : fill);
   for (uint32_t i = 0; i < n; i++) {
-    if (fill == 9) x[i] = NAN;                                /* nothing wins */
+    if (fill == 9) x[i] = NAN;                                       /* nothing wins */
     if (fill == 2) x[ld + i] = i % 5 ? -1.0f : i % 2 ? 0.0f : -0.0f; /* ties of both zeros */
-    if (fill == 0) x[2 * ld + i] = floorf(8 * x[2 * ld + i]); /* many ties */
+    if (fill == 0) x[2 * ld + i] = floorf(8 * x[2 * ld + i]);        /* many ties */
   }
   const df_op_argmax a = {x,
                           ld,

@@ -1,4 +1,4 @@
-/* test_products.c - quantised and F32 products against the CPU executor, bit for bit. */
+/* cases_products.c - quantised and F32 products against the CPU executor, bit for bit. */
 #include <string.h>
 
 #include "cuda/cuda_rig.h"
@@ -38,8 +38,8 @@ static void linear_case(rig *r, df_dtype type, uint32_t n, uint32_t k, uint32_t 
   if (b) rig_fill(r, b, n, 0);
   a.part[0] = (df_linear_part){w, b, y, ld};
   rig_add(&l, DF_OP_LINEAR, &a);
-  rig_both(r, &l, rows, 1, "linear %s %ux%u rows %u of %u fill %u add %d bias %d", df_dtype_name(type), n, k, live, rows,
-           fill, add, bias);
+  rig_both(r, &l, rows, 1, "linear %s %ux%u rows %u of %u fill %u add %d bias %d", df_dtype_name(type), n, k, live,
+           rows, fill, add, bias);
   rig_clear(r);
 }
 

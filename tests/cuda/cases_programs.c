@@ -1,5 +1,5 @@
-/* test_programs.c - a layer and its tail as a list of ops, again and again with overlapping kernels: the bits of the CPU
- * executor for quantised weights, and always the same bits for BF16. */
+/* cases_programs.c - a layer and its tail as a list of ops, again and again with overlapping kernels: the bits of the
+ * CPU executor for quantised weights, and always the same bits for BF16. */
 #include <math.h>
 #include <string.h>
 
@@ -73,22 +73,51 @@ static void add_layer(rig *r, program *p, df_dtype t, float *x, float *qkv, floa
   proj.part[0] = (df_linear_part){q, vector(r, HEADS * E), qkv, width};
   proj.part[1] = (df_linear_part){k, NULL, qkv + HEADS * E, width};
   proj.part[2] = (df_linear_part){v, NULL, qkv + (HEADS + KV) * E, width};
-  df_op_rope_kv rope = {.q = qkv, .k = qkv + HEADS * E, .v = qkv + (HEADS + KV) * E, .q_ld = width, .k_ld = width,
-                        .v_ld = width, .q_norm = vector(r, E), .k_norm = vector(r, E), .eps = 1e-6f,
-                        .cos = vector(r, LEN * E / 2), .sin = vector(r, LEN * E / 2), .pos = b->pos, .slot = b->slot,
-                        .n_rows = &b->n_rows, .n_heads = HEADS, .n_kv = KV, .head_dim = E};
-  rope.kv = (df_kv_view){.k = rig_new(r, 256 * KV * E * 2, RIG_F16, "K"), .v = rig_new(r, 256 * KV * E * 2, RIG_F16, "V"),
-                         .head_bytes = 16 * E * 2, .type = DF_KV_F16, .token_major = true, .block_slots = 1};
+  df_op_rope_kv rope = {.q = qkv,
+                        .k = qkv + HEADS * E,
+                        .v = qkv + (HEADS + KV) * E,
+                        .q_ld = width,
+                        .k_ld = width,
+                        .v_ld = width,
+                        .q_norm = vector(r, E),
+                        .k_norm = vector(r, E),
+                        .eps = 1e-6f,
+                        .cos = vector(r, LEN * E / 2),
+                        .sin = vector(r, LEN * E / 2),
+                        .pos = b->pos,
+                        .slot = b->slot,
+                        .n_rows = &b->n_rows,
+                        .n_heads = HEADS,
+                        .n_kv = KV,
+                        .head_dim = E};
+  rope.kv = (df_kv_view){.k = rig_new(r, 256 * KV * E * 2, RIG_F16, "K"),
+                         .v = rig_new(r, 256 * KV * E * 2, RIG_F16, "V"),
+                         .head_bytes = 16 * E * 2,
+                         .type = DF_KV_F16,
+                         .token_major = true,
+                         .block_slots = 1};
   const df_weights *o = rig_weights(r, t, HIDDEN, HEADS * E);
-  df_op_attn at = {.batch = b, .q = qkv, .q_ld = width, .out = form(out, o), .kv = rope.kv, .n_heads = HEADS, .n_kv = KV,
-                   .head_dim = E, .scale = 0.125f, .causal = true, .tile_rows = 16, .n_tiles = 3, .n_split = 1,
-                   .max_chunks = 4, .parts = parts};
+  df_op_attn at = {.batch = b,
+                   .q = qkv,
+                   .q_ld = width,
+                   .out = form(out, o),
+                   .kv = rope.kv,
+                   .n_heads = HEADS,
+                   .n_kv = KV,
+                   .head_dim = E,
+                   .scale = 0.125f,
+                   .causal = true,
+                   .tile_rows = 16,
+                   .n_tiles = 3,
+                   .n_split = 1,
+                   .max_chunks = 4,
+                   .parts = parts};
   if (b->n_rows <= 16) at.n_tiles = 1;
   df_op_linear down = {.x = at.out, .n_rows = &b->n_rows, .add = true, .n_parts = 1};
   down.part[0] = (df_linear_part){o, NULL, x, HIDDEN};
   const df_op_norm n2 = {x, vector(r, HIDDEN), &b->n_rows, NULL, in, 1e-5f};
-  df_op_ffn_up up = {.x = in, .n_rows = &b->n_rows, .gate = rig_weights(r, t, FFN, HIDDEN),
-                     .up = rig_weights(r, t, FFN, HIDDEN)};
+  df_op_ffn_up up = {
+      .x = in, .n_rows = &b->n_rows, .gate = rig_weights(r, t, FFN, HIDDEN), .up = rig_weights(r, t, FFN, HIDDEN)};
   const df_weights *w = rig_weights(r, t, HIDDEN, FFN);
   up.out = form(h, w);
   rig_add(l, DF_OP_NORM, &n1);
@@ -122,8 +151,8 @@ static void program_make(rig *r, program *p, df_dtype t, uint32_t rows) {
   const df_op_norm norm = {x, vector(r, HIDDEN), &b->n_out, b->out_row, in, 1e-5f};
   df_op_linear head = {.x = in, .n_rows = &b->n_out, .n_parts = 1};
   head.part[0] = (df_linear_part){embed.table, NULL, p->logits, VOCAB};
-  const df_op_argmax best = {p->logits, VOCAB, VOCAB, 8, &b->n_out, rig_floats(r, 48 * 8, "best"),
-                             rig_new(r, 48 * 8 * 4, RIG_RAW, "best_id")};
+  const df_op_argmax best = {
+      p->logits, VOCAB, VOCAB, 8, &b->n_out, rig_floats(r, 48 * 8, "best"), rig_new(r, 48 * 8 * 4, RIG_RAW, "best_id")};
   rig_add(&p->list, DF_OP_NORM, &norm);
   rig_add(&p->list, DF_OP_LINEAR, &head);
   rig_add(&p->list, DF_OP_ARGMAX, &best);
@@ -141,7 +170,8 @@ static void quantised_case(rig *r, df_dtype t, uint32_t rows, bool overlap) {
   rig_clear(r);
 }
 
-/* Every run, overlapping or not, fused or not, gives the first run's logits; and row j of a pass those of a smaller one. */
+/* Every run, overlapping or not, fused or not, gives the first run's logits; and row j of a pass those of a smaller
+ * one. */
 static void float_case(rig *r, df_dtype t, uint32_t rows) {
   static program p;
   program_make(r, &p, t, rows);
@@ -152,8 +182,8 @@ static void float_case(rig *r, df_dtype t, uint32_t rows) {
     r->env.overlap = again % 2 == 1;
     rig_run_device(r, &p.list, rows, 1, again == 0);
     rig_fetch(r, p.logits, bytes, again ? now : first);
-    rig_case(r, again == 0 || memcmp(first, now, bytes) == 0, "program of %s, %u rows, run %u differs", df_dtype_name(t),
-             rows, again);
+    rig_case(r, again == 0 || memcmp(first, now, bytes) == 0, "program of %s, %u rows, run %u differs",
+             df_dtype_name(t), rows, again);
   }
   for (size_t i = 0; i < bytes / sizeof *first; i++) finite &= isfinite(first[i]) != 0;
   rig_case(r, finite, "program of %s, %u rows: logits are not finite", df_dtype_name(t), rows);
@@ -166,7 +196,8 @@ static void float_case(rig *r, df_dtype t, uint32_t rows) {
 void test_programs(rig *r) {
   static const df_dtype types[] = {DF_Q4_0, DF_Q4_1, DF_Q8_0, DF_Q4_K, DF_Q5_K, DF_F32};
   for (uint32_t i = 0; i < sizeof types / sizeof *types; i++)
-    for (uint32_t rows = 1; rows <= 33; rows = rows == 1 ? 16 : 2 * rows + 1) quantised_case(r, types[i], rows, i % 2 == 0);
+    for (uint32_t rows = 1; rows <= 33; rows = rows == 1 ? 16 : 2 * rows + 1)
+      quantised_case(r, types[i], rows, i % 2 == 0);
   for (uint32_t rows = 1; rows <= 33; rows = rows == 1 ? 4 : rows == 4 ? 16 : 2 * rows + 1) {
     float_case(r, DF_BF16, rows);
     float_case(r, DF_F16, rows);

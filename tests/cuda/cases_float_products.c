@@ -1,5 +1,5 @@
 /*
- * test_float_products.c - BF16 and F16 products: near the exact sum, and a row's bits the same however many rows share
+ * cases_float_products.c - BF16 and F16 products: near the exact sum, and a row's bits the same however many rows share
  * the pass, whichever kernel runs it, with and without the norm inside.
  */
 #include <math.h>
@@ -104,23 +104,23 @@ static void product_case(rig *r, df_dtype type, uint32_t n, uint32_t k, uint32_t
   float *all = product_run(r, &p, 0, ROWS, ROWS); /* the kernel of many rows */
   const double e = product_error(&p, all);
   rig_case(r, e <= 1, "%s product %ux%u: error %g of the bound", df_dtype_name(type), n, k, e);
-  static const uint32_t counts[][2] = {{1, 1}, {1, 16}, {2, 2}, {3, 16}, {5, 5}, {7, 8}, {8, 8}, {9, 9}, {13, 13}, {16, 16},
-                                       {16, 33}, {17, 17}, {24, 40}};
+  static const uint32_t counts[][2] = {{1, 1}, {1, 16},  {2, 2},   {3, 16},  {5, 5},   {7, 8},  {8, 8},
+                                       {9, 9}, {13, 13}, {16, 16}, {16, 33}, {17, 17}, {24, 40}};
   for (uint32_t i = 0; i < sizeof counts / sizeof *counts; i++)
     for (uint32_t row0 = 0; row0 < 2; row0++) {
       if (r->quick && row0) continue;
       const uint32_t at = row0 * (ROWS - counts[i][0]);
       float *some = product_run(r, &p, at, counts[i][0], counts[i][1]);
       rig_case(r, rows_equal(&p, some, all + at * p.ld, counts[i][0]),
-               "%s product %ux%u: %u rows of %u from %u differ from those of 33", df_dtype_name(type), n, k, counts[i][0],
-               counts[i][1], at);
+               "%s product %ux%u: %u rows of %u from %u differ from those of 33", df_dtype_name(type), n, k,
+               counts[i][0], counts[i][1], at);
       df_free(some);
     }
   for (uint32_t c = 1; c <= 4; c *= 2) { /* blocks that share a strip */
     df_cuda_tune.cluster = c;
     float *some = product_run(r, &p, 3, 12, 16);
-    rig_case(r, rows_equal(&p, some, all + 3 * p.ld, 12), "%s product %ux%u: clusters of %u differ", df_dtype_name(type), n,
-             k, c);
+    rig_case(r, rows_equal(&p, some, all + 3 * p.ld, 12), "%s product %ux%u: clusters of %u differ",
+             df_dtype_name(type), n, k, c);
     df_free(some);
   }
   df_cuda_tune.cluster = 0;
@@ -203,7 +203,8 @@ static void layer_case(rig *r, df_dtype type, uint32_t n, uint32_t k, bool map) 
   df_cuda_tune.norm_floats = before;
   /* the norm itself has the bits of the reference, and SwiGLU those of the products */
   float *want = df_alloc((size_t)k * 4);
-  df_kernels_get(DF_TIER_REF)->rmsnorm(a.x + (a.norm.row_map ? a.norm.row_map[2] : 2) * (size_t)k, a.norm.w, k, 1e-6f, want);
+  df_kernels_get(DF_TIER_REF)
+      ->rmsnorm(a.x + (a.norm.row_map ? a.norm.row_map[2] : 2) * (size_t)k, a.norm.w, k, 1e-6f, want);
   rig_case(r, memcmp(want, all + 2 * (size_t)k, (size_t)k * 4) == 0, "norm inside a product, k %u", k);
   df_free(want);
   df_op_linear gu = a.linear;
@@ -218,7 +219,8 @@ static void layer_case(rig *r, df_dtype type, uint32_t n, uint32_t k, bool map) 
     rig_fetch(r, a.y, (size_t)n * 4, i ? u : g);
   }
   df_kernels_get(DF_TIER_REF)->silu_mul(g, u, n, h);
-  rig_case(r, memcmp(h, all + (size_t)ROWS * (k + n), (size_t)n * 4) == 0, "%s SwiGLU of %ux%u", df_dtype_name(type), n, k);
+  rig_case(r, memcmp(h, all + (size_t)ROWS * (k + n), (size_t)n * 4) == 0, "%s SwiGLU of %ux%u", df_dtype_name(type), n,
+           k);
   df_free(g);
   df_free(u);
   df_free(h);
