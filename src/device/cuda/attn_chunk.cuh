@@ -27,12 +27,45 @@ DF_DEV void chunk_slots(const attn_args &a, const attn_block &t, const attn_layo
   }
 }
 
-/* The chunk's K and V on their way to shared memory; fresh positions are made by chunk_vectors. */
+/* n floats (a multiple of 4) to shared memory by one warp. */
+DF_DEV void chunk_copy(float *to, const float *from, uint32_t n, uint32_t lane) {
+  if ((uintptr_t)from % 16 == 0) {
+    for (uint32_t i = 4 * lane; i < n; i += 128) port_copy16(to + i, from + i);
+  } else {
+    for (uint32_t i = lane; i < n; i += 32) to[i] = port_load(from + i);
+  }
+}
+
+/* What the rotation of this pass's rows needs and no kernel writes: tables at their positions, norm weights. */
+DF_DEV void chunk_tables(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared) {
+  const uint32_t e = a.op.head_dim, lane = threadIdx.x % 32, warp = threadIdx.x / 32, rows = t.q1 - t.q0;
+  for (uint32_t r = warp; r < rows; r += ATTN_WARPS) {
+    float *const to = (float *)(shared + l.tables) + (size_t)r * e;
+    const size_t at = (size_t)a.rope.pos[t.q0 + r] * (e / 2);
+    chunk_copy(to, a.rope.cos + at, e / 2, lane);
+    chunk_copy(to + e / 2, a.rope.sin + at, e / 2, lane);
+  }
+  float *const norms = (float *)(shared + l.norms);
+  if (a.rope.q_norm && warp == 0) chunk_copy(norms, a.rope.q_norm, e, lane);
+  if (a.rope.k_norm && warp == 1) chunk_copy(norms + e, a.rope.k_norm, e, lane);
+}
+
+/* The chunk's K and V on their way to shared memory, those of this pass's rows as vectors; with_q: the queries too. */
 template <bool F16>
-DF_DEV void chunk_fetch(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared) {
-  const uint32_t *slots = (const uint32_t *)(shared + l.slots);
-  const uint32_t *is_fresh = (const uint32_t *)(shared + l.fresh) + ATTN_FRESH;
-  const uint32_t size = F16 ? 2 : 4, row = a.op.head_dim * size, pieces = row / 16;
+DF_DEV void chunk_fetch(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, bool with_q) {
+  const uint32_t *slots = (const uint32_t *)(shared + l.slots), *pos_of = (const uint32_t *)(shared + l.fresh);
+  const uint32_t *is_fresh = pos_of + ATTN_FRESH;
+  const uint32_t e = a.op.head_dim, size = F16 ? 2 : 4, row = e * size, pieces = row / 16;
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_q = with_q ? t.n : 0;
+  for (uint32_t u = warp; u < n_q; u += ATTN_WARPS)
+    chunk_copy((float *)(shared + l.q) + (size_t)u * e,
+               a.op.q + attn_row(t, u) * a.op.q_ld + (size_t)attn_head(t, u) * e, e, lane);
+  for (uint32_t r = warp; a.fused && r < t.q1 - t.q0; r += ATTN_WARPS) {
+    if (pos_of[r] == ATTN_NONE) continue;
+    float *const to = (float *)(shared + l.vectors) + (size_t)r * 2 * e;
+    chunk_copy(to, a.rope.k + (t.q0 + r) * a.rope.k_ld + (size_t)t.g * e, e, lane);
+    chunk_copy(to + e, a.rope.v + (t.q0 + r) * a.rope.v_ld + (size_t)t.g * e, e, lane);
+  }
   for (uint32_t i = threadIdx.x; i < DF_KV_CHUNK * pieces; i += ATTN_THREADS) {
     const uint32_t p = i / pieces, at = i % pieces * 16;
     if (slots[p] == UINT32_MAX || (a.fused && is_fresh[p])) continue;
@@ -63,45 +96,40 @@ DF_DEV void chunk_put(uint8_t *to, bool f16, uint32_t i, float v) {
     ((float *)to)[i] = v;
 }
 
-/* K and V of a row of this pass into the chunk; block 0 of the head stores them too. */
+/* K and V of row r (of the sequence) of this pass to position p of the chunk; block 0 of the head stores them too. */
 template <bool F16>
 DF_DEV void chunk_fresh(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, uint32_t r,
-                        uint32_t p, float *x, uint32_t lane) {
+                        uint32_t p, uint32_t lane) {
   const df_op_rope_kv &rope = a.rope;
   const uint32_t e = a.op.head_dim;
-  const size_t at = (size_t)rope.pos[r] * (e / 2), to = ((size_t)rope.slot[r] * a.op.n_kv + t.g) * e;
-  head_load(rope.k + r * rope.k_ld + (size_t)t.g * e, e, lane, x);
-  head_rotate(x, rope.k_norm, rope.eps, rope.cos + at, rope.sin + at, e, lane);
-  const float *v = rope.v + r * rope.v_ld + (size_t)t.g * e;
+  float *const k = (float *)(shared + l.vectors) + (size_t)r * 2 * e, *const v = k + e;
+  const float *const cos = (const float *)(shared + l.tables) + (size_t)r * e;
+  const size_t to = ((size_t)rope.slot[t.q0 + r] * a.op.n_kv + t.g) * e;
+  head_rotate(k, rope.k_norm ? (const float *)(shared + l.norms) + e : 0, rope.eps, cos, cos + e / 2, e, lane);
   uint8_t *const k_row = shared + l.k + p * l.k_ld * (F16 ? 2 : 4), *const v_row = shared + l.v + p * e * (F16 ? 2 : 4);
   for (uint32_t i = lane; i < e; i += 32) {
-    const float value = port_load(v + i);
-    chunk_put(k_row, F16, i, x[i]);
-    chunk_put(v_row, F16, i, value);
+    chunk_put(k_row, F16, i, k[i]);
+    chunk_put(v_row, F16, i, v[i]);
     if (t.sub != 0) continue;
-    head_store(a.op.kv.k, a.op.kv.type, to + i, x[i]);
-    head_store(a.op.kv.v, a.op.kv.type, to + i, value);
+    head_store(a.op.kv.k, a.op.kv.type, to + i, k[i]);
+    head_store(a.op.kv.v, a.op.kv.type, to + i, v[i]);
   }
 }
 
-/* Vectors that warps make: the block's queries (with_q), then fresh rows of the chunk. */
+/* Rotations by warps: the block's queries (with_q), then this pass's rows that lie in the chunk. */
 template <bool F16>
-DF_DEV void chunk_vectors(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, bool with_q) {
+DF_DEV void chunk_rotate(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, bool with_q) {
   const uint32_t e = a.op.head_dim, lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_q = with_q ? t.n : 0;
-  const uint32_t n_fresh = a.fused ? t.q1 - t.q0 : 0, *pos_of = (const uint32_t *)(shared + l.fresh);
+  const uint32_t n_fresh = t.q1 - t.q0, *pos_of = (const uint32_t *)(shared + l.fresh);
+  const float *const norm = a.rope.q_norm ? (const float *)(shared + l.norms) : 0;
   for (uint32_t u = warp; u < n_q + n_fresh; u += ATTN_WARPS) {
     if (u >= n_q) {
       const uint32_t p = pos_of[u - n_q];
-      if (p != ATTN_NONE)
-        chunk_fresh<F16>(a, t, l, shared, t.q0 + u - n_q, p, (float *)(shared + l.rows) + (size_t)warp * e, lane);
+      if (p != ATTN_NONE) chunk_fresh<F16>(a, t, l, shared, u - n_q, p, lane);
       continue;
     }
-    const uint32_t r = attn_row(t, u);
-    float *x = (float *)(shared + l.q) + (size_t)u * e;
-    head_load(a.op.q + r * a.op.q_ld + (size_t)attn_head(t, u) * e, e, lane, x);
-    if (!a.fused) continue;
-    const size_t at = (size_t)a.rope.pos[r] * (e / 2);
-    head_rotate(x, a.rope.q_norm, a.rope.eps, a.rope.cos + at, a.rope.sin + at, e, lane);
+    const float *const cos = (const float *)(shared + l.tables) + (size_t)(attn_row(t, u) - t.q0) * e;
+    head_rotate((float *)(shared + l.q) + (size_t)u * e, norm, a.rope.eps, cos, cos + e / 2, e, lane);
   }
 }
 

@@ -25,6 +25,7 @@ typedef struct attn_args {
   df_op_rope_kv rope; /* fused: q, k, v come unrotated */
   bool fused, merge;
   uint32_t queries, n_sub; /* query vectors of a block; blocks of a tile */
+  uint32_t fresh_rows;     /* fused: most rows of a sequence; else 0 */
   uint32_t *counters;
 } attn_args;
 
@@ -105,13 +106,14 @@ DF_DEV float *attn_part(const attn_args &a, const attn_block &t, uint32_t c, uin
 }
 
 /* Shared memory, byte offsets. q, acc: [queries][e]. p: [64][p_ld] transposed weights. k, v: the chunk as stored, K
- * rows k_ld elements apart. factors: [2][queries][ATTN_BATCH], on top of k, v. */
+ * rows k_ld elements apart. factors: [2][queries][ATTN_BATCH], on top of k, v. Fused: vectors [rows][2][e] are K and V
+ * of the pass's rows as they came, tables [rows][e] their cosines and sines, norms [2][e] the weights of q and k. */
 typedef struct attn_layout {
-  uint32_t q, acc, scores, p, k, v, slots, seen, run, fresh, rows, bytes;
+  uint32_t q, acc, scores, p, k, v, slots, seen, run, fresh, vectors, tables, norms, last, bytes;
   uint32_t p_ld, k_ld;
 } attn_layout;
 
-DF_FRAG_FN attn_layout attn_place(uint32_t queries, uint32_t e, bool f16, bool fused) {
+DF_FRAG_FN attn_layout attn_place(uint32_t queries, uint32_t e, bool f16, uint32_t fresh_rows) {
   attn_layout l;
   const uint32_t size = f16 ? 2 : 4;
   l.p_ld = queries + 4;
@@ -127,8 +129,11 @@ DF_FRAG_FN attn_layout attn_place(uint32_t queries, uint32_t e, bool f16, bool f
   l.seen = l.slots + DF_KV_CHUNK * 4; /* [64] queries that see the position */
   l.run = l.seen + DF_KV_CHUNK * 4;   /* [4][queries] running maximum and sum, factors of the last merge */
   l.fresh = l.run + 4 * queries * 4;  /* [16] position of a fresh row in the chunk; [64] whether a position is one */
-  l.rows = l.fresh + (ATTN_FRESH + DF_KV_CHUNK) * 4; /* [8][e] a warp's vector; first word: the block is the last one */
-  l.bytes = l.rows + (fused ? ATTN_WARPS * e * 4 : 16);
+  l.vectors = l.fresh + (ATTN_FRESH + DF_KV_CHUNK) * 4;
+  l.tables = l.vectors + fresh_rows * 2 * e * 4;
+  l.norms = l.tables + fresh_rows * e * 4;
+  l.last = l.norms + (fresh_rows ? 2 * e * 4 : 0); /* the block is the last one */
+  l.bytes = l.last + 16;
   return l;
 }
 

@@ -56,17 +56,27 @@ DF_DEV void chunk_accumulate(const attn_args &a, const attn_block &t, const attn
   }
 }
 
+/* What a chunk needs to know of the batch alone. */
+DF_DEV void attn_prepare(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared,
+                         uint32_t chunk) {
+  chunk_slots(a, t, l, shared, chunk);
+  chunk_seen(a, t, l, shared, chunk);
+}
+
+/* first: the block's first chunk, prepared already. */
 template <bool F16, int QB>
 DF_DEV void attn_chunk(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared,
                        const attn_run &s, uint32_t chunk, bool first, bool parts) {
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  chunk_slots(a, t, l, shared, chunk);
-  chunk_seen(a, t, l, shared, chunk);
+  if (!first) attn_prepare(a, t, l, shared, chunk);
   port_block_sync();
-  chunk_fetch<F16>(a, t, l, shared);
-  chunk_vectors<F16>(a, t, l, shared, first);
+  chunk_fetch<F16>(a, t, l, shared, first);
   port_copy_wait<0>();
   port_block_sync();
+  if (a.fused) {
+    chunk_rotate<F16>(a, t, l, shared, first);
+    port_block_sync();
+  }
   chunk_scores<F16, QB>(a, t, l, shared);
   port_block_sync();
   for (uint32_t q = warp; q < t.n; q += ATTN_WARPS) {
@@ -177,7 +187,7 @@ DF_DEV void attn_merge(const attn_args &a, const attn_block &t, const attn_layou
 
 /* True in the block that is the last of its tile to arrive; all parts are visible to it then. */
 DF_DEV bool attn_last(const attn_args &a, const attn_layout &l, uint8_t *shared, uint32_t n) {
-  uint32_t *const last = (uint32_t *)(shared + l.rows), *const count = a.counters + blockIdx.z * gridDim.y + blockIdx.y;
+  uint32_t *const last = (uint32_t *)(shared + l.last), *const count = a.counters + blockIdx.z * gridDim.y + blockIdx.y;
   port_fence();
   port_block_sync();
   if (threadIdx.x == 0) {
@@ -194,11 +204,15 @@ __global__ void __launch_bounds__(ATTN_THREADS, 2) attn_kernel(const __grid_cons
   DF_SHARED(shared);
   port_launch_next();
   attn_block t;
-  const bool live = attn_find(a, &t);
   const uint32_t share = blockIdx.x, shares = gridDim.x;
+  const bool live = attn_find(a, &t) && t.c0 + share < t.c1;
+  const attn_layout l = attn_place(a.queries, a.op.head_dim, F16, a.fresh_rows);
+  if (live) {
+    if (a.fused) chunk_tables(a, t, l, shared);
+    attn_prepare(a, t, l, shared, t.c0 + share);
+  }
   port_wait_previous();
-  if (!live || t.c0 + share >= t.c1) return;
-  const attn_layout l = attn_place(a.queries, a.op.head_dim, F16, a.fused);
+  if (!live) return;
   const attn_run s = run_of(l, shared, a.queries);
   const bool parts = !(a.merge && (shares == 1 || t.c1 - t.c0 == 1));
   for (uint32_t c = t.c0 + share; c < t.c1; c += shares)
@@ -217,7 +231,7 @@ __global__ void __launch_bounds__(ATTN_THREADS) merge_kernel(const __grid_consta
   const bool live = attn_find(a, &t);
   port_wait_previous();
   if (!live) return;
-  const attn_layout l = attn_place(a.queries, a.op.head_dim, true, false);
+  const attn_layout l = attn_place(a.queries, a.op.head_dim, true, 0);
   const attn_run s = run_of(l, shared, a.queries);
   attn_merge(a, t, l, shared, s);
   attn_finish(a, t, s);
@@ -253,6 +267,7 @@ int df_cuda_attn_run(const df_cuda_env *env, df_op_kind kind, const df_op_attn *
   }
   if (rope) a.rope = *rope;
   a.fused = rope != 0;
+  a.fresh_rows = rope ? math_min(op->tile_rows, env->max_rows) : 0;
   a.merge = merge;
   if (kind == DF_OP_ATTN_NAIVE) { /* its op has no tiles */
     a.op.tile_rows = 16;
@@ -265,13 +280,13 @@ int df_cuda_attn_run(const df_cuda_env *env, df_op_kind kind, const df_op_attn *
   const uint32_t units = op->n_kv * a.op.n_tiles * a.n_sub;
   if (kind == DF_OP_ATTN_MERGE) {
     const start_shape s = {dim3(1, units, env->max_seqs), ATTN_THREADS,
-                           attn_place(a.queries, op->head_dim, true, false).bytes, 0};
+                           attn_place(a.queries, op->head_dim, true, 0).bytes, 0};
     return start_kernel(env, merge_kernel, s, a);
   }
   const bool f16 = op->kv.type == DF_KV_F16;
   const uint32_t shares = kind == DF_OP_ATTN_NAIVE ? 1 : attn_shares(env, &a.op, units);
   const start_shape s = {dim3(shares, units, env->max_seqs), ATTN_THREADS,
-                         attn_place(a.queries, op->head_dim, f16, a.fused).bytes, 0};
+                         attn_place(a.queries, op->head_dim, f16, a.fresh_rows).bytes, 0};
   return f16 ? attn_start<true>(env, s, a) : attn_start<false>(env, s, a);
 }
 

@@ -9,7 +9,14 @@
 
 /* e floats from global memory; the caller's next step synchronises the warp. */
 DF_DEV void head_load(const float *from, uint32_t e, uint32_t lane, float *x) {
-  for (uint32_t i = lane; i < e; i += 32) x[i] = port_load(from + i);
+  enum { MOST = 8 }; /* 256 / 32, all on their way before the first is stored */
+  float v[MOST];
+#pragma unroll
+  for (uint32_t i = 0; i < MOST; i++)
+    if (lane + 32 * i < e) v[i] = port_load(from + lane + 32 * i);
+#pragma unroll
+  for (uint32_t i = 0; i < MOST; i++)
+    if (lane + 32 * i < e) x[lane + 32 * i] = v[i];
 }
 
 /* rmsnorm by w (NULL: none), then rotation, in place; all lanes see the result. */

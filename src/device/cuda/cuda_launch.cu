@@ -8,7 +8,14 @@
 #include "device/cuda/cuda_start.cuh"
 #include "device/cuda/cuda_tune.h"
 
-df_cuda_tuning df_cuda_tune = {0, 8 << 10, 8 << 20, 12 << 10, 0, 2, 1};
+df_cuda_tuning df_cuda_tune = {.cluster = 0,
+                               .early_bytes = 8 << 10,
+                               .run_bytes = 8 << 10,
+                               .ahead_bytes = 8 << 20,
+                               .norm_floats = 12 << 10,
+                               .quant_warps = 0,
+                               .attn_blocks = 2,
+                               .rope_in_attn = 1};
 
 enum { MANY_ROWS = 16, LOOK_AHEAD = 6 };
 

@@ -13,7 +13,7 @@
 DF_FRAG_FN uint32_t math_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 DF_FRAG_FN uint32_t math_max(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-/* df_exp. */
+/* df_exp. NaN is answered apart: a GPU's NaN has all bits set, and adding the shifted exponent would make it finite. */
 DF_DEV float math_exp(float x) {
   const float c = x > DF_EXP_MAX ? DF_EXP_MAX : x;
   const float t = fmaf(c, DF_EXP_LOG2E, DF_EXP_MAGIC);
@@ -25,6 +25,7 @@ DF_DEV float math_exp(float x) {
   q = fmaf(q, r, DF_EXP_C3);
   q = fmaf(q, r, DF_EXP_C2);
   const float p = fmaf(q, r * r, r) + 1.0f;
+  if (c != c) return c;
   return c < DF_EXP_MIN ? 0.0f : port_float(port_bits(p) + (port_bits(t) << 23));
 }
 

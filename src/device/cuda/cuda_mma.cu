@@ -7,8 +7,8 @@
  * weights are constant and the ring fills before the wait for it. Activations lie in shared memory as B operands. What
  * the warps have summed is added as fragment.h says, by all threads while the next strip's tiles arrive.
  *
- * Shared memory: [8 warps][RING][512] ring | 2 slots of sums | B operands [tile][row][4][8 bytes] | norm: rows,
- * weights.
+ * Shared memory: [8 warps][RING][512] ring | 2 mailboxes | 2 slots of sums | B operands [tile][row][4][8 bytes] | norm:
+ * rows, weights.
  */
 #include "device/cuda/cuda_math.cuh"
 #include "device/cuda/cuda_ops.cuh"
@@ -32,7 +32,7 @@ typedef struct mma_args {
   uint32_t row0, cap; /* rows row0 .. row0 + cap - 1 of the batch, as far as they are live */
   uint32_t k, strips, cluster, n_parts;
   bool add, vector; /* vector: rows of x are 16-aligned */
-  uint32_t early_bytes;
+  uint32_t early_bytes, run_bytes;
   /* norm; norm_w NULL: none */
   const float *norm_w;
   const uint32_t *row_map;
@@ -44,14 +44,15 @@ typedef struct mma_args {
 
 /* Where things lie in shared memory, in bytes. */
 typedef struct mma_layout {
-  uint32_t sums, b, norm_x, norm_w, factors, bytes, row_floats;
+  uint32_t boxes, sums, b, norm_x, norm_w, factors, bytes, row_floats;
 } mma_layout;
 
 DF_FRAG_FN mma_layout mma_place(uint32_t k, uint32_t cap, uint32_t cluster, uint32_t nt, bool pair, bool norm) {
   mma_layout l;
   const uint32_t tiles = (df_frag_tiles(k) + cluster - 1) / cluster;
   l.row_floats = (k + 3) & ~3u;
-  l.sums = WARPS * RING * DF_FRAG_BYTES;
+  l.boxes = WARPS * RING * DF_FRAG_BYTES;
+  l.sums = l.boxes + 128;
   l.b = l.sums + 2 * (pair ? 2 : 1) * WARPS * nt * 4 * 32 * 4;
   l.norm_x = l.b + tiles * cap * 32;
   l.norm_w = l.norm_x + (norm ? cap * l.row_floats * 4 : 0);
@@ -103,6 +104,14 @@ DF_DEV uint32_t mma_part_of(const mma_args &a, uint32_t strip) {
   return i;
 }
 
+/* First byte of the warp's tiles of a strip; half: gate or up. */
+template <bool PAIR>
+DF_DEV const uint8_t *stream_at(const mma_args &a, const mma_self &w, uint32_t strip, uint32_t half) {
+  const uint32_t p = PAIR ? half : mma_part_of(a, strip), first = PAIR ? 0 : a.part[p].strip0;
+  return a.part[p].w + ((size_t)(strip - first) * df_frag_tiles(a.k) + w.t0) * DF_FRAG_BYTES;
+}
+
+/* Begins the run that s names, and asks L2 for the beginning of the run behind it. */
 template <bool PAIR>
 DF_DEV void stream_run(const mma_args &a, const mma_self &w, mma_stream &s) {
   if (s.strip >= a.strips || w.t0 == w.t1) {
@@ -110,10 +119,13 @@ DF_DEV void stream_run(const mma_args &a, const mma_self &w, mma_stream &s) {
     s.strip = a.strips;
     return;
   }
-  const uint32_t p = PAIR ? s.half : mma_part_of(a, s.strip), first = PAIR ? 0 : a.part[p].strip0;
-  const size_t tile = (size_t)(s.strip - first) * df_frag_tiles(a.k) + w.t0;
-  s.next = a.part[p].w + tile * DF_FRAG_BYTES + 16 * w.lane;
+  s.next = stream_at<PAIR>(a, w, s.strip, s.half) + 16 * w.lane;
   s.left = w.t1 - w.t0;
+  const uint32_t half = PAIR && s.half == 0 ? 1 : 0, strip = PAIR && half ? s.strip : s.strip + w.stride;
+  if (a.run_bytes == 0 || strip >= a.strips) return;
+  const uint8_t *p = stream_at<PAIR>(a, w, strip, half);
+  const uint32_t bytes = math_min(a.run_bytes, s.left * DF_FRAG_BYTES);
+  for (uint32_t i = 128 * w.lane; i < bytes; i += 128 * 32) port_prefetch(p + i);
 }
 
 /* This block's share of what the next product reads first. */
@@ -269,15 +281,15 @@ DF_DEV void mma_finish(const mma_args &a, const mma_goal &g, const float *sums, 
 
 /* The warp's sums to where they are added up. Block c of the cluster adds registers c * regs .. of all shares. */
 template <int NT>
-DF_DEV void mma_hand_over(const mma_args &a, float *sums, uint32_t share, const float sum[NT * 4], uint32_t regs,
-                          uint32_t lane) {
+DF_DEV void mma_hand_over(const mma_args &a, float *sums, port_mailbox *box, uint32_t share, const float sum[NT * 4],
+                          uint32_t regs, uint32_t lane) {
 #pragma unroll
   for (int i = 0; i < NT * 4; i++) {
     float *to = sums + ((size_t)share * regs + i % regs) * 32 + lane;
     if (a.cluster == 1)
       *to = sum[i];
     else
-      port_cluster_store(to, i / regs, sum[i]);
+      port_mailbox_send(to, box, i / regs, sum[i]);
   }
 }
 
@@ -285,18 +297,27 @@ DF_DEV const float *mma_row(const mma_args &a, uint32_t r) {
   return a.x + (size_t)(a.row_map ? port_load_u32(a.row_map + a.row0 + r) : a.row0 + r) * a.k;
 }
 
+/* n floats to shared memory, several loads in flight. */
+DF_DEV void mma_fetch(float *to, const float *from, uint32_t n, bool vector) {
+  enum { DEEP = 4 };
+  if (vector) {
+    for (uint32_t i = 4 * threadIdx.x; i < n; i += 4 * THREADS * DEEP) {
+      float4 v[DEEP];
+#pragma unroll
+      for (uint32_t d = 0; d < DEEP; d++) v[d] = port_load4(from + math_min(i + 4 * THREADS * d, n - 4));
+#pragma unroll
+      for (uint32_t d = 0; d < DEEP; d++)
+        if (i + 4 * THREADS * d < n) *(float4 *)(to + i + 4 * THREADS * d) = v[d];
+    }
+    return;
+  }
+  for (uint32_t i = threadIdx.x; i < n; i += THREADS) to[i] = port_load(from + i);
+}
+
 /* Rows to shared memory and their norm factors. */
 DF_DEV void mma_norm_rows(const mma_args &a, const mma_layout &l, uint8_t *shared, uint32_t live) {
   float *rows = (float *)(shared + l.norm_x), *factors = (float *)(shared + l.factors);
-  for (uint32_t r = 0; r < live; r++) {
-    const float *x = mma_row(a, r);
-    float *to = rows + (size_t)r * l.row_floats;
-    if (a.vector) {
-      for (uint32_t i = 4 * threadIdx.x; i < a.k; i += 4 * THREADS) *(float4 *)(to + i) = port_load4(x + i);
-    } else {
-      for (uint32_t i = threadIdx.x; i < a.k; i += THREADS) to[i] = port_load(x + i);
-    }
-  }
+  for (uint32_t r = 0; r < live; r++) mma_fetch(rows + (size_t)r * l.row_floats, mma_row(a, r), a.k, a.vector);
   port_block_sync();
   const uint32_t warp = threadIdx.x / 32, r = threadIdx.x / 16; /* half a warp to a row */
   if (2 * warp < live) {
@@ -323,29 +344,57 @@ DF_DEV float4 mma_quad(const mma_args &a, const mma_layout &l, const uint8_t *sh
   return make_float4(v[0], v[1], v[2], v[3]);
 }
 
-/* Activations of tiles [t0, t1) as B operands. A warp takes 8 rows of one tile: whole sectors, no bank twice. */
 template <bool F16>
-DF_DEV void mma_load_b(const mma_args &a, const mma_layout &l, uint8_t *shared, uint32_t t0, uint32_t t1, uint32_t live,
-                       bool write_norm) {
-  const uint32_t n = (t1 - t0) * live * 4;
-#pragma unroll 4
-  for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
-    const uint32_t j = i % 4, r = i / 4 % live, t = i / 4 / live, k = (t0 + t) * DF_FRAG_K + 4 * j;
-    const float4 v = mma_quad(a, l, shared, r, k);
-    const uint2 b = F16 ? make_uint2(port_pack_f16(v.x, v.y), port_pack_f16(v.z, v.w))
-                        : make_uint2(port_pack_bf16(v.x, v.y), port_pack_bf16(v.z, v.w));
-    *(uint2 *)(shared + l.b + ((size_t)(t * a.cap + r) * 4 + j) * 8) = b;
-    if (!write_norm) continue;
-    const float e[4] = {v.x, v.y, v.z, v.w};
-    for (uint32_t c = 0; c < 4 && k + c < a.k; c++) a.norm_out[(size_t)(a.row0 + r) * a.k + k + c] = e[c];
+DF_DEV uint2 mma_operand(float4 v) {
+  return F16 ? make_uint2(port_pack_f16(v.x, v.y), port_pack_f16(v.z, v.w))
+             : make_uint2(port_pack_bf16(v.x, v.y), port_pack_bf16(v.z, v.w));
+}
+
+/* Activations of the block's tiles as B operands. A thread keeps its row and its quad of a tile; a warp takes 8 rows of
+ * one tile where there are so many: whole sectors, no bank twice. Loads of a batch come before its stores. */
+template <bool F16>
+DF_DEV void mma_load_b(const mma_args &a, const mma_layout &l, const mma_self &w, uint8_t *shared, uint32_t live) {
+  enum { DEEP = 8 };
+  uint32_t shift = 0;
+  while ((1u << shift) < live) shift++;
+  const uint32_t j = threadIdx.x % 4, r = threadIdx.x / 4 & ((1u << shift) - 1), step = THREADS / 4 >> shift;
+  const bool write_norm = a.norm_w && w.first == 0;
+  if (r >= live) return;
+  for (uint32_t t0 = w.block_t0 + (threadIdx.x / 4 >> shift); t0 < w.block_t1; t0 += DEEP * step) {
+    float4 v[DEEP];
+#pragma unroll
+    for (uint32_t d = 0; d < DEEP; d++) {
+      const uint32_t t = math_min(t0 + d * step, w.block_t1 - 1);
+      v[d] = mma_quad(a, l, shared, r, t * DF_FRAG_K + 4 * j);
+    }
+#pragma unroll
+    for (uint32_t d = 0; d < DEEP; d++) {
+      const uint32_t t = t0 + d * step, k = t * DF_FRAG_K + 4 * j;
+      if (t >= w.block_t1) break;
+      *(uint2 *)(shared + l.b + ((size_t)((t - w.block_t0) * a.cap + r) * 4 + j) * 8) = mma_operand<F16>(v[d]);
+      if (!write_norm) continue;
+      const float e[4] = {v[d].x, v[d].y, v[d].z, v[d].w};
+      for (uint32_t c = 0; c < 4 && k + c < a.k; c++) a.norm_out[(size_t)(a.row0 + r) * a.k + k + c] = e[c];
+    }
   }
 }
 
-/* The block's strips, one after the other. Sums of a strip are finished while the tiles of the next arrive: at once by
- * the block itself, or, in a cluster, when all blocks have come to the end of the strip behind. */
+/* Mailboxes for the sums of a cluster, armed for the first two turns. */
+DF_DEV void mma_open_boxes(port_mailbox *box, uint32_t bytes) {
+  if (threadIdx.x == 0) {
+    for (uint32_t i = 0; i < 2; i++) port_mailbox_init(&box[i]);
+    port_mailbox_publish();
+    for (uint32_t i = 0; i < 2; i++) port_mailbox_expect(&box[i], bytes);
+  }
+  port_cluster_arrive(); /* with the wait in front of the first message: all blocks are there, their boxes open */
+}
+
+/* The block's strips, one after the other. A block alone finishes a strip's sums at once. In a cluster every block
+ * sends each other one its registers of the sums, and finishes a strip when it is through with the next: by then they
+ * are there. A warp sends turn n + 1 when it has seen turn n, so two slots are enough. */
 template <bool F16, int NT, bool PAIR>
 DF_DEV void mma_strips(const mma_args &a, const mma_self &w, mma_stream &s, const uint8_t *b, float *slots,
-                       uint32_t live) {
+                       port_mailbox *box, uint32_t live) {
   enum { HALVES = PAIR ? 2 : 1, HALF_FLOATS = WARPS * NT * 4 * 32, SLOT_FLOATS = HALVES * HALF_FLOATS };
   const uint32_t regs = NT * 4 / a.cluster, share = w.rank * WARPS + w.warp, id = threadIdx.x;
   const mma_element e = element_of<NT>(id, w.rank, regs, live);
@@ -353,29 +402,28 @@ DF_DEV void mma_strips(const mma_args &a, const mma_self &w, mma_stream &s, cons
   bool on[NT];
 #pragma unroll
   for (int i = 0; i < NT; i++) on[i] = 8 * i + w.lane / 4 < live;
+  if (a.cluster > 1) port_cluster_wait();
   uint32_t turn = 0;
-  for (uint32_t strip = w.first; strip < a.strips; strip += w.stride, turn ^= 1) {
-    float sum[HALVES][NT * 4];
+  for (uint32_t strip = w.first; strip < a.strips; strip += w.stride, turn++) {
+    float sum[HALVES][NT * 4], *const slot = slots + turn % 2 * SLOT_FLOATS;
 #pragma unroll
     for (int h = 0; h < HALVES; h++) mma_share<F16, NT, PAIR>(a, w, s, b, on, sum[h]);
-    if (a.cluster > 1) { /* the sums of the strip before have arrived; its slot is free for the strip behind */
-      port_cluster_wait();
-      mma_finish<NT, PAIR>(a, goal, slots + (turn ^ 1) * SLOT_FLOATS, id, regs);
+    if (a.cluster > 1 && turn > 0) {
+      port_mailbox_wait(&box[1 - turn % 2], (turn - 1) / 2 % 2);
+      mma_finish<NT, PAIR>(a, goal, slots + (1 - turn % 2) * SLOT_FLOATS, id, regs);
+      if (id == 0) port_mailbox_expect(&box[1 - turn % 2], SLOT_FLOATS * 4);
     }
     goal = goal_of<PAIR>(a, strip, e);
 #pragma unroll
     for (int h = 0; h < HALVES; h++)
-      mma_hand_over<NT>(a, slots + turn * SLOT_FLOATS + h * HALF_FLOATS, share, sum[h], regs, w.lane);
-    if (a.cluster > 1) {
-      port_cluster_arrive();
-    } else {
-      port_block_sync();
-      mma_finish<NT, PAIR>(a, goal, slots + turn * SLOT_FLOATS, id, regs);
-    }
+      mma_hand_over<NT>(a, slot + h * HALF_FLOATS, &box[turn % 2], share, sum[h], regs, w.lane);
+    if (a.cluster > 1) continue;
+    port_block_sync();
+    mma_finish<NT, PAIR>(a, goal, slot, id, regs);
   }
   if (a.cluster > 1) {
-    port_cluster_wait();
-    mma_finish<NT, PAIR>(a, goal, slots + (turn ^ 1) * SLOT_FLOATS, id, regs);
+    port_mailbox_wait(&box[1 - turn % 2], (turn - 1) / 2 % 2);
+    mma_finish<NT, PAIR>(a, goal, slots + (1 - turn % 2) * SLOT_FLOATS, id, regs);
   }
 }
 
@@ -385,19 +433,21 @@ __global__ void __launch_bounds__(THREADS, 2) mma_kernel(const __grid_constant__
   port_launch_next();
   const mma_self w = self_of(a, shared);
   const mma_layout l = mma_place(a.k, a.cap, a.cluster, NT, PAIR, a.norm_w != 0);
+  port_mailbox *const box = (port_mailbox *)(shared + l.boxes);
+  if (a.cluster > 1) mma_open_boxes(box, (PAIR ? 2 : 1) * WARPS * NT * 4 * 32 * 4);
   mma_stream s = stream_begin<PAIR>(a, w);
-  if (a.norm_w)
-    for (uint32_t i = threadIdx.x; i < a.k; i += THREADS) ((float *)(shared + l.norm_w))[i] = a.norm_w[i];
+  if (a.norm_w) mma_fetch((float *)(shared + l.norm_w), a.norm_w, a.k, a.vector && (uintptr_t)a.norm_w % 16 == 0);
   const uint32_t rows = *a.n_rows, live = rows > a.row0 ? math_min(rows - a.row0, a.cap) : 0;
 
   port_wait_previous();
   if (live > 0) {
-    if (a.cluster > 1) port_cluster_arrive(); /* all blocks of the cluster are there: it may be written to */
     if (a.norm_w) mma_norm_rows(a, l, shared, live);
-    mma_load_b<F16>(a, l, shared, w.block_t0, w.block_t1, live, a.norm_w && w.first == 0);
+    mma_load_b<F16>(a, l, w, shared, live);
     port_block_sync();
     const uint8_t *const b = shared + l.b + w.lane / 4 * 32 + w.lane % 4 * 8;
-    mma_strips<F16, NT, PAIR>(a, w, s, b, (float *)(shared + l.sums), live);
+    mma_strips<F16, NT, PAIR>(a, w, s, b, (float *)(shared + l.sums), box, live);
+  } else if (a.cluster > 1) {
+    port_cluster_wait();
   }
   port_copy_wait<0>();
 }
@@ -454,6 +504,7 @@ static int mma_run(const df_cuda_env *env, mma_args *a, const df_op_norm *norm, 
   }
   a->vector = a->k % 4 == 0 && (uintptr_t)a->x % 16 == 0;
   a->early_bytes = df_cuda_tune.early_bytes;
+  a->run_bytes = df_cuda_tune.run_bytes;
   const mma_plan plan = plan_of(env, a->k, a->strips, pair, norm != 0);
   if (plan.cap == 0) return 1; /* cudaErrorInvalidValue: k does not fit into shared memory even for one row */
   a->cap = plan.cap;

@@ -155,12 +155,55 @@ DF_DEV void port_cluster_wait(void) {
 #endif
 }
 
-/* Stores v where block `rank` has what this block has at p. */
-DF_DEV void port_cluster_store(float *p, uint32_t rank, float v) {
+/* A message counter in shared memory: a phase ends when one thread has said how many bytes it brings (expect) and all
+ * of them have arrived. Phases take turns: parity 0, 1, 0, ... */
+typedef uint64_t port_mailbox;
+
+DF_DEV void port_mailbox_init(port_mailbox *m) {
 #if DF_ASYNC_ARCH
-  uint32_t at = (uint32_t)__cvta_generic_to_shared(p);
+  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"((uint32_t)__cvta_generic_to_shared(m)) : "memory");
+#endif
+}
+
+/* Initialised mailboxes seen by the whole cluster, behind its next barrier. */
+DF_DEV void port_mailbox_publish(void) {
+#if DF_ASYNC_ARCH
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+DF_DEV void port_mailbox_expect(port_mailbox *m, uint32_t bytes) {
+#if DF_ASYNC_ARCH
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"((uint32_t)__cvta_generic_to_shared(m)),
+               "r"(bytes)
+               : "memory");
+#endif
+}
+
+/* Returns when the phase of this parity has ended; what it brought is visible. */
+DF_DEV void port_mailbox_wait(port_mailbox *m, uint32_t parity) {
+#if DF_ASYNC_ARCH
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "DF_AGAIN_%=:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra DF_AGAIN_%=;\n"
+      "}" ::"r"((uint32_t)__cvta_generic_to_shared(m)),
+      "r"(parity)
+      : "memory");
+#endif
+}
+
+/* Sends v to where block `rank` has what this block has at p, and counts 4 bytes in its mailbox m. */
+DF_DEV void port_mailbox_send(float *p, port_mailbox *m, uint32_t rank, float v) {
+#if DF_ASYNC_ARCH
+  uint32_t at = (uint32_t)__cvta_generic_to_shared(p), box = (uint32_t)__cvta_generic_to_shared(m);
   asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(at) : "r"(rank));
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
+  asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(box) : "r"(rank));
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(at), "r"(port_bits(v)),
+               "r"(box)
+               : "memory");
 #endif
 }
 

@@ -150,8 +150,33 @@ DF_DEV uint32_t port_count(uint32_t *p) { return (*p)++; }
 DF_DEV uint32_t port_cluster_rank(void) { return emu_cur->rank; }
 DF_DEV void port_cluster_arrive(void) { emu_cluster_arrive(); }
 DF_DEV void port_cluster_wait(void) { emu_cluster_wait(); }
-DF_DEV void port_cluster_store(float *p, uint32_t rank, float v) {
-  memcpy(emu_shared_of(rank) + ((uint8_t *)p - emu_cur->shared), &v, sizeof v);
+
+struct port_mailbox {
+  int32_t bytes;
+  uint16_t open, phase; /* the expectation is still to come; phases ended */
+};
+DF_DEV void emu_mailbox_settle(port_mailbox *m) {
+  if (m->open || m->bytes != 0) return;
+  m->open = 1;
+  m->phase++;
+}
+DF_DEV void port_mailbox_init(port_mailbox *m) { *m = {0, 1, 0}; }
+DF_DEV void port_mailbox_publish(void) {}
+DF_DEV void port_mailbox_expect(port_mailbox *m, uint32_t bytes) {
+  m->bytes += (int32_t)bytes;
+  m->open = 0;
+  emu_mailbox_settle(m);
+}
+void emu_give_turn(void);
+DF_DEV void port_mailbox_wait(port_mailbox *m, uint32_t parity) {
+  while ((m->phase & 1u) == parity) emu_give_turn();
+}
+DF_DEV void port_mailbox_send(float *p, port_mailbox *m, uint32_t rank, float v) {
+  uint8_t *const base = emu_shared_of(rank);
+  memcpy(base + ((uint8_t *)p - emu_cur->shared), &v, sizeof v);
+  port_mailbox *const box = (port_mailbox *)(base + ((uint8_t *)m - emu_cur->shared));
+  box->bytes -= (int32_t)sizeof v;
+  emu_mailbox_settle(box);
 }
 
 #endif
