@@ -25,7 +25,7 @@ has '--version' "$out" '^dflash [0-9]+\.[0-9]+\.[0-9]+'
 run --cpu-info
 has '--cpu-info' "$out" '^processor '
 run version --json
-same 'version --json' "$(json "$work/out" 'sorted(d)[0:3]')" "['compiler', 'cpu', 'features']"
+same 'version --json' "$(json "$work/out" 'sorted(d)[0:4]')" "['compiler', 'cpu', 'cuda', 'features']"
 
 run man
 same 'manual page is the committed one' "$(sha256sum <"$work/out")" "$(sha256sum <"$root/man/dflash.1")"
@@ -58,7 +58,7 @@ usage 'unknown verb' 'did you mean "chat"' chta
 usage 'verb missing' 'a verb comes first' -m x
 usage 'unknown flag' 'did you mean "--temperature"' run --temprature 1
 usage 'flag of another verb' 'belongs to: pull' run --list
-usage 'flag of another engine' 'everything runs on the processor' run -m x -ngl 99
+usage 'flag of another engine' 'a model runs on one device as a whole' run -m x -ngl 99
 usage 'removed flag' 'use --spec-draft-n-max' run -m x --draft-max 4
 usage 'no model' 'no model given' run -p x
 usage '-n 0' '-n needs a whole number from 1' run -m x -p x -n 0
