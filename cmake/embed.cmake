@@ -1,4 +1,5 @@
-# cmake -DFOLDER=... -DOUT=FILE.c -P embed.cmake: the files of a folder as the table df_web_files (server/routes.h).
+# cmake -DFOLDER=... -DTABLE=NAME -DOUT=FILE.c -P embed.cmake: the files of a folder as the table df_NAME_files
+# (server/routes.h).
 file(GLOB FILES ${FOLDER}/*)
 list(SORT FILES)
 set(ARRAYS "")
@@ -30,5 +31,5 @@ foreach(f ${FILES})
   string(APPEND ROWS "    {\"${name}\", \"${type}\", file_${N}, ${size}, \"\\\"${hash}\\\"\"},\n")
   math(EXPR N "${N} + 1")
 endforeach()
-file(WRITE ${OUT} "/* made from src/server/web by cmake/embed.cmake */\n#include \"server/routes.h\"\n\n${ARRAYS}\n"
-  "const df_web_file df_web_files[] = {\n${ROWS}    {0}};\nconst size_t df_web_file_count = ${N};\n")
+file(WRITE ${OUT} "/* made by cmake/embed.cmake */\n#include \"server/routes.h\"\n\n${ARRAYS}\n"
+  "const df_web_file df_${TABLE}_files[] = {\n${ROWS}    {0}};\nconst size_t df_${TABLE}_file_count = ${N};\n")

@@ -207,6 +207,12 @@ const char *df_json_str(const df_json *v, size_t *len) {
   return json_string_value(lib(v));
 }
 
+bool df_json_equals(const df_json *v, const char *text) {
+  size_t n;
+  const char *s = df_json_str(v, &n);
+  return s && strlen(text) == n && memcmp(s, text, n) == 0;
+}
+
 bool df_json_bool(const df_json *v) { return v && json_is_true(lib(v)); }
 int64_t df_json_int(const df_json *v) { return v ? json_integer_value(lib(v)) : 0; }
 double df_json_num(const df_json *v) { return v ? json_number_value(lib(v)) : 0; }

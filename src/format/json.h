@@ -46,6 +46,8 @@ const df_json *df_json_at(const df_json *array, size_t i); /* NULL when out of r
 const df_json *df_json_member(const df_json *object, const char *key); /* NULL when absent or no object */
 /* NULL when v is no string. *len (may be NULL) counts bytes, without the terminator. */
 const char *df_json_str(const df_json *v, size_t *len);
+/* Whether v is exactly this string. */
+bool df_json_equals(const df_json *v, const char *text);
 bool df_json_bool(const df_json *v);   /* false when v is no bool */
 int64_t df_json_int(const df_json *v); /* 0 when v is no integer */
 double df_json_num(const df_json *v);  /* integers and reals; 0 for others */

@@ -163,7 +163,7 @@ static df_status read_completion(df_task *t, const df_json *body, const char **p
   const df_json *prompt = df_json_member(body, "prompt");
   *param = "prompt";
   if (df_json_kind_of(prompt) == DF_JSON_NULL) return DF_FAIL(err, DF_ERR_FORMAT, "\"prompt\" is missing");
-  DF_TRY(df_prompt_add_json(&t->prompts, t->server->m.model, prompt, "prompt", err));
+  DF_TRY(df_prompt_add_json(&t->prompts, t->server->m.model, prompt, DF_PROMPT_ANY, "prompt", err));
   return df_body_grammar(t, body, param, err);
 }
 
@@ -202,15 +202,24 @@ typedef struct tokenize_input {
   bool special, add, pieces;
 } tokenize_input;
 
+/* A member that must be a string; *text is NULL when it is absent. */
+static df_status opt_text(const df_json *body, const char *name, const char **text, size_t *n, df_error *err) {
+  const df_json *v = df_json_member(body, name);
+  *text = df_json_str(v, n);
+  if (*text || df_json_kind_of(v) == DF_JSON_NULL) return DF_OK;
+  return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" must be a string, not %s", name, df_json_kind_name(df_json_kind_of(v)));
+}
+
 static df_status read_tokenize(const df_json *body, tokenize_input *in, const char **param, df_error *err) {
-  const df_json *content = df_json_member(body, "content"), *prompt = df_json_member(body, "prompt");
-  const bool vllm = df_json_kind_of(content) == DF_JSON_NULL && df_json_kind_of(prompt) != DF_JSON_NULL;
-  const df_json *v = vllm ? prompt : content;
-  *param = vllm ? "prompt" : "content";
-  in->text = df_json_str(v, &in->n);
-  if (!in->text)
-    return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" must be a string, not %s", *param,
-                   df_json_kind_name(df_json_kind_of(v)));
+  const char *prompt;
+  size_t n_prompt = 0;
+  *param = "prompt";
+  DF_TRY(opt_text(body, "prompt", &prompt, &n_prompt, err));
+  *param = "content";
+  DF_TRY(opt_text(body, "content", &in->text, &in->n, err));
+  const bool vllm = !in->text;
+  if (vllm && !prompt) return DF_FAIL(err, DF_ERR_FORMAT, "\"content\" is missing");
+  if (vllm) in->text = prompt, in->n = n_prompt;
   *param = "add_special";
   DF_TRY(df_json_opt_bool(body, "add_special", vllm, &in->add, err));
   *param = "add_special_tokens";
@@ -261,11 +270,12 @@ void df_handle_detokenize(df_server *s, df_exchange *x) {
   df_json_out w;
   const df_json *v = df_json_member(body, "tokens");
   df_buf_init(&text, 0);
+  const df_json_kind first = df_json_kind_of(df_json_at(v, 0));
   df_status st =
-      df_json_kind_of(v) != DF_JSON_ARRAY || (df_json_size(v) && df_json_kind_of(df_json_at(v, 0)) != DF_JSON_INT)
+      df_json_kind_of(v) != DF_JSON_ARRAY || (df_json_size(v) && first != DF_JSON_INT && first != DF_JSON_REAL)
           ? DF_FAIL(&err, DF_ERR_FORMAT, "\"tokens\" must be an array of token ids")
           : DF_OK;
-  if (st == DF_OK && df_json_size(v)) st = df_prompt_add_json(&list, s->m.model, v, "tokens", &err);
+  if (st == DF_OK && df_json_size(v)) st = df_prompt_add_json(&list, s->m.model, v, DF_PROMPT_IDS, "tokens", &err);
   if (st == DF_OK && list.n)
     st = df_tokenizer_decode(s->m.model->tok, list.v[0].ids, list.v[0].n, DF_DECODE_SHOW_SPECIAL, &text, &err);
   if (st != DF_OK) {

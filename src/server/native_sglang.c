@@ -5,6 +5,9 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/routes.h"
+#include "text/utf8.h"
+
+#define KIND(v) df_json_kind_name(df_json_kind_of(v))
 
 /* ---- meta_info ---- */
 
@@ -118,14 +121,12 @@ static void choice_json(df_json_out *w, const df_task *t, const df_choice *c) {
   df_json_out_close(w);
   df_json_out_key(w, "meta_info");
   df_json_out_object(w);
-  df_json_out_key(w, "id");
-  if (t->n_choices == 1) {
-    df_json_out_cstr(w, t->id);
-  } else {
-    char id[DF_TASK_ID_MAX + 16];
-    (void)snprintf(id, sizeof id, "%s_%u", t->id, c->index);
-    df_json_out_cstr(w, id);
-  }
+  char id[DF_TASK_ID_MAX + 16];
+  const char *rid = df_json_str(df_json_at(t->rids, c->prompt), NULL);
+  if (!rid) rid = t->id;
+  const bool own = t->n_choices == 1 || (rid != t->id && t->gen.best_of == 1);
+  (void)snprintf(id, sizeof id, own ? "%s" : "%s_%u", rid, c->index);
+  df_json_put_cstr(w, "id", id);
   finish_json(w, t, c);
   df_json_out_key(w, "prompt_tokens"), df_json_out_u64(w, c->stats.prompt_tokens);
   df_json_out_key(w, "completion_tokens"), df_json_out_u64(w, c->stats.new_tokens);
@@ -173,6 +174,27 @@ static const df_shape sglang_shape = {.name = "generate",
 
 /* ---- requests ---- */
 
+static df_status check_rid(const df_json *v, df_error *err) {
+  size_t n;
+  const char *id = df_json_str(v, &n);
+  if (!id) return DF_FAIL(err, DF_ERR_FORMAT, "\"rid\" must be a string, not %s", KIND(v));
+  if (strlen(id) != n) return DF_FAIL(err, DF_ERR_FORMAT, "\"rid\" holds a zero byte");
+  if (df_utf8_count(id, n) > DF_TASK_RID_CHARS)
+    return DF_FAIL(err, DF_ERR_FORMAT, "\"rid\" is longer than %d characters", DF_TASK_RID_CHARS);
+  return DF_OK;
+}
+
+/* A name for the request, or one for each of its prompts. */
+static df_status read_rid(df_task *t, const df_json *v, df_error *err) {
+  if (df_json_kind_of(v) == DF_JSON_NULL) return DF_OK;
+  t->rids = df_json_kind_of(v) == DF_JSON_ARRAY ? v : NULL;
+  for (size_t i = 0; i < df_json_size(t->rids); i++) DF_TRY(check_rid(df_json_at(v, i), err));
+  if (t->rids) return DF_OK;
+  DF_TRY(check_rid(v, err));
+  (void)snprintf(t->id, sizeof t->id, "%s", df_json_str(v, NULL));
+  return DF_OK;
+}
+
 static df_status read_own(df_task *t, const df_json *body, const char **param, df_error *err) {
   df_gen *g = &t->gen;
   int64_t start;
@@ -188,11 +210,7 @@ static df_status read_own(df_task *t, const df_json *body, const char **param, d
   DF_TRY(df_json_opt_i64(body, "logprob_start_len", -1, -1, INT32_MAX, &start, err));
   g->echo = g->logprobs && start >= 0;
   *param = "rid";
-  const df_json *rid = df_json_member(body, "rid");
-  const char *id = df_json_str(rid, NULL);
-  if (df_json_kind_of(rid) != DF_JSON_NULL && !id && df_json_kind_of(rid) != DF_JSON_ARRAY)
-    return DF_FAIL(err, DF_ERR_FORMAT, "\"rid\" must be a string, not %s", df_json_kind_name(df_json_kind_of(rid)));
-  if (id) (void)snprintf(t->id, sizeof t->id, "%.*s", DF_TASK_ID_MAX - 1, id);
+  DF_TRY(read_rid(t, df_json_member(body, "rid"), err));
   *param = NULL;
   return DF_OK;
 }
@@ -204,13 +222,9 @@ static df_status read_prompts(df_task *t, const df_json *body, const char **para
   if (has_text == has_ids)
     return DF_FAIL(err, DF_ERR_FORMAT, "exactly one of \"text\" and \"input_ids\" must be given");
   const df_json *v = has_text ? text : ids;
-  const df_json_kind want = has_text ? DF_JSON_STRING : DF_JSON_INT, first = df_json_kind_of(df_json_at(v, 0));
-  if (df_json_kind_of(v) == DF_JSON_ARRAY && has_text && first != want)
-    return DF_FAIL(err, DF_ERR_FORMAT, "\"text\" must be a string or an array of strings");
-  if (has_ids && df_json_kind_of(v) != DF_JSON_ARRAY)
-    return DF_FAIL(err, DF_ERR_FORMAT, "\"input_ids\" must be an array, not %s", df_json_kind_name(df_json_kind_of(v)));
-  t->listed = df_json_kind_of(v) == DF_JSON_ARRAY && (has_text || first == DF_JSON_ARRAY);
-  DF_TRY(df_prompt_add_json(&t->prompts, t->server->m.model, v, *param, err));
+  t->listed = df_json_kind_of(v) == DF_JSON_ARRAY && (has_text || df_json_kind_of(df_json_at(v, 0)) == DF_JSON_ARRAY);
+  DF_TRY(
+      df_prompt_add_json(&t->prompts, t->server->m.model, v, has_text ? DF_PROMPT_TEXT : DF_PROMPT_IDS, *param, err));
   *param = NULL;
   return DF_OK;
 }
@@ -221,8 +235,7 @@ static df_status read_generate(df_task *t, const df_json *body, const char **par
   *param = "sampling_params";
   if (df_json_kind_of(sampling) != DF_JSON_NULL) {
     if (df_json_kind_of(sampling) != DF_JSON_OBJECT)
-      return DF_FAIL(err, DF_ERR_FORMAT, "\"sampling_params\" must be an object, not %s",
-                     df_json_kind_name(df_json_kind_of(sampling)));
+      return DF_FAIL(err, DF_ERR_FORMAT, "\"sampling_params\" must be an object, not %s", KIND(sampling));
     df_status st = df_gen_read(&t->gen, DF_FOR_SGLANG, sampling, err);
     if (st != DF_OK) {
       if (t->gen.param) *param = t->gen.param;

@@ -262,54 +262,64 @@ static const df_shape chat_shape = {.name = "chat",
 
 /* ---- requests ---- */
 
-static df_status read_tools(df_task *t, const df_json *body, const char **only, bool *must, const char **param,
-                            df_error *err) {
-  const df_json *tools = df_json_member(body, "tools"), *choice = df_json_member(body, "tool_choice");
-  const char *word = df_json_str(choice, NULL);
-  *only = NULL, *must = false;
-  *param = "tools";
-  if (tools && df_json_kind_of(tools) != DF_JSON_NULL && df_json_kind_of(tools) != DF_JSON_ARRAY)
-    return DF_FAIL(err, DF_ERR_FORMAT, "\"tools\" must be an array, not %s", df_json_kind_name(df_json_kind_of(tools)));
-  for (size_t i = 0; i < df_json_size(tools); i++) {
-    const df_json_kind kind = df_json_kind_of(df_json_at(tools, i));
-    if (kind != DF_JSON_OBJECT)
-      return DF_FAIL(err, DF_ERR_FORMAT, "\"tools\"[%zu] must be an object, not %s", i, df_json_kind_name(kind));
+/* What tools and tool_choice ask for. */
+typedef struct tool_wish {
+  const char *only; /* this function and no other; NULL = any */
+  bool must;        /* the answer can be nothing but calls */
+  bool parallel;
+} tool_wish;
+
+static df_status read_tool_choice(const df_task *t, const df_json *choice, tool_wish *w, df_error *err) {
+  if (df_json_kind_of(choice) == DF_JSON_OBJECT) {
+    const df_json *type = df_json_member(choice, "type");
+    size_t n = 0;
+    w->only = df_json_str(df_json_member(df_json_member(choice, "function"), "name"), &n);
+    if (!w->only || strlen(w->only) != n ||
+        (df_json_kind_of(type) != DF_JSON_NULL && !df_json_equals(type, "function")))
+      return DF_FAIL(err, DF_ERR_FORMAT,
+                     "\"tool_choice\" as an object must be {\"type\": \"function\", \"function\": {\"name\": ...}}");
+    w->must = true;
+  } else if (df_json_equals(choice, "required")) {
+    w->must = true;
+  } else if (!df_json_equals(choice, "none") && !df_json_equals(choice, "auto")) {
+    return DF_FAIL(err, DF_ERR_FORMAT, "\"tool_choice\" must be \"none\", \"auto\", \"required\" or an object");
   }
+  if (w->must && !t->tools)
+    return DF_FAIL(err, DF_ERR_FORMAT, "\"tool_choice\" asks for a call, but there are no \"tools\"");
+  return DF_OK;
+}
+
+static df_status read_tools(df_task *t, const df_json *body, tool_wish *w, const char **param, df_error *err) {
+  const df_json *tools, *choice = df_json_member(body, "tool_choice");
+  *w = (tool_wish){0};
+  *param = "parallel_tool_calls";
+  DF_TRY(df_json_opt_bool(body, "parallel_tool_calls", true, &w->parallel, err));
+  *param = "tools";
+  DF_TRY(df_json_opt_tree(body, "tools", DF_JSON_ARRAY, &tools, err));
   t->tools = df_json_size(tools) > 0;
   *param = "tool_choice";
   if (df_json_kind_of(choice) == DF_JSON_NULL) return DF_OK;
-  if (df_json_kind_of(choice) == DF_JSON_OBJECT) {
-    *only = df_json_str(df_json_member(df_json_member(choice, "function"), "name"), NULL);
-    if (!*only) return DF_FAIL(err, DF_ERR_FORMAT, "\"tool_choice\" needs \"function\".\"name\"");
-    *must = true;
-  } else if (word && strcmp(word, "none") == 0) {
-    t->tools = false;
-  } else if (word && strcmp(word, "required") == 0) {
-    *must = true;
-  } else if (!word || strcmp(word, "auto") != 0) {
-    return DF_FAIL(err, DF_ERR_FORMAT, "\"tool_choice\" must be \"none\", \"auto\", \"required\" or an object");
-  }
-  if (*must && !t->tools)
-    return DF_FAIL(err, DF_ERR_FORMAT, "\"tool_choice\" asks for a call, but there are no \"tools\"");
+  DF_TRY(read_tool_choice(t, choice, w, err));
+  if (df_json_equals(choice, "none")) t->tools = false;
   return DF_OK;
 }
 
 df_status df_chat_prompt_text(df_server *s, const df_json *body, bool add_generation_prompt, df_buf *out,
                               const char **param, df_error *err) {
-  const df_json *tools = df_json_member(body, "tools"), *kwargs = df_json_member(body, "chat_template_kwargs");
-  const char *choice = df_json_str(df_json_member(body, "tool_choice"), NULL);
+  const df_json *tools, *kwargs;
   df_buf messages;
   df_buf_init(&messages, 0);
   *param = "chat_template_kwargs";
-  if (df_json_kind_of(kwargs) != DF_JSON_NULL && df_json_kind_of(kwargs) != DF_JSON_OBJECT)
-    return DF_FAIL(err, DF_ERR_FORMAT, "\"chat_template_kwargs\" must be an object, not %s",
-                   df_json_kind_name(df_json_kind_of(kwargs)));
+  DF_TRY(df_json_opt_tree(body, "chat_template_kwargs", DF_JSON_OBJECT, &kwargs, err));
+  *param = "tools";
+  DF_TRY(df_json_opt_tree(body, "tools", DF_JSON_ARRAY, &tools, err));
+  DF_TRY(df_tools_check(tools, err));
   *param = "messages";
   df_status st = df_json_member(body, "messages") ? df_messages_write(df_json_member(body, "messages"), &messages, err)
                                                   : DF_FAIL(err, DF_ERR_FORMAT, "\"messages\" is missing");
   const df_chat_input in = {.messages = messages.data,
-                            .tools = choice && strcmp(choice, "none") == 0 ? NULL : tools,
-                            .kwargs = df_json_kind_of(kwargs) == DF_JSON_OBJECT ? kwargs : NULL,
+                            .tools = df_json_equals(df_json_member(body, "tool_choice"), "none") ? NULL : tools,
+                            .kwargs = kwargs,
                             .add_generation_prompt = add_generation_prompt};
   if (st == DF_OK) st = df_chat_render(s->m.model, s->chat, &in, out, err);
   df_buf_release(&messages);
@@ -318,11 +328,9 @@ df_status df_chat_prompt_text(df_server *s, const df_json *body, bool add_genera
 }
 
 /* tool_choice "required" or a named function: the output can be nothing but calls. */
-static df_status force_calls(df_task *t, const df_json *body, const char *only, df_error *err) {
-  bool parallel;
+static df_status force_calls(df_task *t, const df_json *body, const tool_wish *wish, df_error *err) {
   df_buf json, gbnf;
   df_json_out w;
-  DF_TRY(df_json_opt_bool(body, "parallel_tool_calls", true, &parallel, err));
   if (t->grammar)
     return DF_FAIL(err, DF_ERR_FORMAT, "the output is constrained twice: by \"tool_choice\" and a format");
   df_buf_init(&json, 0);
@@ -330,7 +338,8 @@ static df_status force_calls(df_task *t, const df_json *body, const char *only, 
   df_json_out_begin(&w, &json, err);
   df_json_out_value(&w, df_json_member(body, "tools"));
   df_status st = df_json_out_end(&w);
-  if (st == DF_OK) st = df_tool_calls_gbnf(json.data, json.len, only, parallel && !only, t->think, &gbnf, err);
+  if (st == DF_OK)
+    st = df_tool_calls_gbnf(json.data, json.len, wish->only, wish->parallel && !wish->only, t->think, &gbnf, err);
   if (st == DF_OK) st = df_grammar_from_gbnf(t->server->m.model->tok, gbnf.data, gbnf.len, &t->grammar, err);
   df_buf_release(&json);
   df_buf_release(&gbnf);
@@ -339,10 +348,9 @@ static df_status force_calls(df_task *t, const df_json *body, const char *only, 
 
 static df_status read_chat(df_task *t, const df_json *body, const char **param, df_error *err) {
   df_buf text;
-  const char *only;
-  bool must;
+  tool_wish wish;
   df_buf_init(&text, 0);
-  DF_TRY(read_tools(t, body, &only, &must, param, err));
+  DF_TRY(read_tools(t, body, &wish, param, err));
   df_status st = df_chat_prompt_text(t->server, body, t->gen.add_generation_prompt, &text, param, err);
   if (st == DF_OK) t->think = df_think_mode_of_prompt(text.data ? text.data : "", text.len);
   if (st == DF_OK)
@@ -350,9 +358,9 @@ static df_status read_chat(df_task *t, const df_json *body, const char **param, 
   df_buf_release(&text);
   DF_TRY(st);
   DF_TRY(df_body_grammar(t, body, param, err));
-  if (must) {
+  if (wish.must) {
     *param = "tool_choice";
-    DF_TRY(force_calls(t, body, only, err));
+    DF_TRY(force_calls(t, body, &wish, err));
   }
   *param = NULL;
   return DF_OK;

@@ -14,7 +14,7 @@ static uint64_t token_chars(df_choice *c, int32_t id) {
   uint64_t n = 0;
   df_buf_init(&b, 0);
   if (df_detok_push(&c->offsets, id, &b, NULL) == DF_OK) {
-    for (size_t i = 0; i < b.len; i++) n += ((unsigned char)b.data[i] & 0xC0) != 0x80;
+    n = df_utf8_count(b.data, b.len);
   }
   df_buf_release(&b);
   return n;
@@ -238,10 +238,11 @@ static df_status read_prompt(df_task *t, const df_json *body, const char **param
   const df_json *v = df_json_member(body, "prompt");
   *param = "prompt";
   if (df_json_kind_of(v) == DF_JSON_NULL) return DF_FAIL(err, DF_ERR_FORMAT, "\"prompt\" is missing");
-  DF_TRY(df_prompt_add_json(&t->prompts, t->server->m.model, v, "prompt", err));
+  DF_TRY(df_prompt_add_json(&t->prompts, t->server->m.model, v, DF_PROMPT_ANY, "prompt", err));
   *param = "suffix";
-  const char *suffix = df_json_str(df_json_member(body, "suffix"), NULL);
-  if (suffix && *suffix) return DF_FAIL(err, DF_ERR_UNSUPPORTED, "\"suffix\" (insertion) is not supported");
+  const df_json *suffix = df_json_member(body, "suffix");
+  if (df_json_kind_of(suffix) != DF_JSON_NULL && !df_json_equals(suffix, ""))
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "\"suffix\" (insertion) is not supported");
   return df_body_grammar(t, body, param, err);
 }
 

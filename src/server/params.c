@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/size.h"
+#include "text/utf8.h"
 
 #define KIND(v) df_json_kind_name(df_json_kind_of(v))
 
@@ -14,7 +15,7 @@
 
 static df_status read_max_tokens(df_gen *g, uint32_t shape, const df_json *v, df_error *err) {
   int64_t n;
-  const bool negative = shape & DF_FOR_LLAMA; /* -1: no limit */
+  const bool negative = shape & DF_FOR_LLAMA; /* -1: no limit; -2: until the context is full, which is the same here */
   DF_TRY(df_json_to_i64(v, "the number of new tokens", negative ? -2 : 0, 1 << 24, &n, err));
   g->max_tokens = n < 0 ? -1 : n;
   return DF_OK;
@@ -34,12 +35,10 @@ static df_status add_stop(df_gen *g, const df_json *v, df_error *err) {
   size_t n;
   const char *s = df_json_str(v, &n);
   if (!s) return DF_FAIL(err, DF_ERR_FORMAT, "\"stop\" must be a string or an array of strings, not %s", KIND(v));
-  if (n == 0) return DF_OK; /* stops nothing */
   if (strlen(s) != n) return DF_FAIL(err, DF_ERR_FORMAT, "a stop string holds a zero byte");
-  if (n > DF_STOP_MAX_BYTES)
-    return DF_FAIL(err, DF_ERR_FORMAT, "a stop string is longer than %d bytes", DF_STOP_MAX_BYTES);
-  if (g->n_stop == DF_GEN_MAX_STOP) return DF_FAIL(err, DF_ERR_FORMAT, "more than %d stop strings", DF_GEN_MAX_STOP);
-  g->stop[g->n_stop++] = s;
+  if (df_utf8_count(s, n) > DF_GEN_STOP_CHARS)
+    return DF_FAIL(err, DF_ERR_FORMAT, "a stop string is longer than %d characters", DF_GEN_STOP_CHARS);
+  if (n > 0) g->stop[g->n_stop++] = s; /* an empty one stops nothing */
   return DF_OK;
 }
 
@@ -47,6 +46,8 @@ static df_status read_stop(df_gen *g, uint32_t shape, const df_json *v, df_error
   (void)shape;
   g->n_stop = 0;
   if (df_json_kind_of(v) != DF_JSON_ARRAY) return add_stop(g, v, err);
+  if (df_json_size(v) > DF_GEN_MAX_STOP)
+    return DF_FAIL(err, DF_ERR_FORMAT, "more than %d stop strings", DF_GEN_MAX_STOP);
   for (size_t i = 0; i < df_json_size(v); i++) DF_TRY(add_stop(g, df_json_at(v, i), err));
   return DF_OK;
 }
@@ -87,17 +88,17 @@ static df_status one_bias(df_gen *g, int64_t id, const df_json *v, df_error *err
   return DF_OK;
 }
 
+enum { ID_DIGITS = 9, ID_MAX = 999999999 }; /* more tokens than any vocabulary has, and no overflow */
+
 static df_status bias_object(df_gen *g, const df_json *v, df_error *err) {
   df_json_iter it = df_json_begin(v);
   const char *key;
   size_t len;
   const df_json *value;
   while (df_json_next(&it, &key, &len, &value)) {
-    char *end;
-    const long long id = strtoll(key, &end, 10);
-    if (len == 0 || *end || end != key + len || id < 0 || id > INT32_MAX)
+    if (len == 0 || len > ID_DIGITS || strspn(key, "0123456789") != len)
       return DF_FAIL(err, DF_ERR_FORMAT, "the keys of \"logit_bias\" must be token ids");
-    DF_TRY(one_bias(g, id, value, err));
+    DF_TRY(one_bias(g, strtol(key, NULL, 10), value, err));
   }
   return DF_OK;
 }
@@ -120,7 +121,9 @@ static df_status read_bias(df_gen *g, uint32_t shape, const df_json *v, df_error
     const df_json *e = df_json_at(v, i);
     const bool object = df_json_kind_of(e) == DF_JSON_OBJECT;
     int64_t id;
-    DF_TRY(df_json_to_i64(object ? df_json_member(e, "id") : df_json_at(e, 0), "an id of \"logit_bias\"", 0, INT32_MAX,
+    if (!object && df_json_size(e) != 2)
+      return DF_FAIL(err, DF_ERR_FORMAT, "an entry of \"logit_bias\" must be [id, bias] or {\"id\": .., \"bias\": ..}");
+    DF_TRY(df_json_to_i64(object ? df_json_member(e, "id") : df_json_at(e, 0), "an id of \"logit_bias\"", 0, ID_MAX,
                           &id, err));
     DF_TRY(one_bias(g, id, object ? df_json_member(e, "bias") : df_json_at(e, 1), err));
   }
@@ -180,18 +183,14 @@ static df_status read_priority(df_gen *g, uint32_t shape, const df_json *v, df_e
 #define SAMPLING(member) offsetof(df_gen, p.sampling.member)
 #define INTEGER_OR_NULL(lo, hi) "{\"type\":[\"integer\",\"null\"],\"minimum\":" #lo ",\"maximum\":" #hi "}"
 
-static const char stop_schema[] =
-    "{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"maxItems\":32,\"items\":{\"type\":\"string\"}},"
-    "{\"type\":\"null\"}]}";
-static const char bias_schema[] =
-    "{\"type\":[\"object\",\"null\"],\"maxProperties\":4096,\"patternProperties\":{\"^[0-9]{1,9}$\":{\"anyOf\":["
-    "{\"type\":\"number\",\"minimum\":-1000000,\"maximum\":1000000},{\"const\":false}]}},"
-    "\"additionalProperties\":false}";
+#define SCHEMA(name) "{\"$ref\":\"#/components/schemas/" name "\"}" /* of openapi.json */
 
 const df_field df_fields[] = {
     /* how much */
-    {"max_tokens", DF_FOR_CHAT | DF_FOR_COMPLETION | DF_FOR_LLAMA, DF_FIELD_OWN, 0, 0, 0, read_max_tokens,
+    {"max_tokens", DF_FOR_CHAT | DF_FOR_COMPLETION, DF_FIELD_OWN, 0, 0, 0, read_max_tokens,
      INTEGER_OR_NULL(0, 16777216), "most new tokens"},
+    {"max_tokens", DF_FOR_LLAMA, DF_FIELD_OWN, 0, 0, 0, read_max_tokens, INTEGER_OR_NULL(-2, 16777216),
+     "the same as n_predict, which counts when both are there"},
     {"max_completion_tokens", DF_FOR_CHAT, DF_FIELD_OWN, 0, 0, 0, read_max_tokens, INTEGER_OR_NULL(0, 16777216),
      "most new tokens"},
     {"max_output_tokens", DF_FOR_RESPONSES, DF_FIELD_OWN, 0, 0, 0, read_max_tokens, INTEGER_OR_NULL(0, 16777216),
@@ -199,13 +198,13 @@ const df_field df_fields[] = {
     {"max_new_tokens", DF_FOR_SGLANG, DF_FIELD_OWN, 0, 0, 0, read_max_tokens, INTEGER_OR_NULL(0, 16777216),
      "most new tokens"},
     {"n_predict", DF_FOR_LLAMA, DF_FIELD_OWN, 0, 0, 0, read_max_tokens, INTEGER_OR_NULL(-2, 16777216),
-     "most new tokens, -1 = to the end of the context"},
+     "most new tokens, -1 and -2 = to the end of the context"},
     {"min_tokens", DF_FOR_ALL & ~DF_FOR_SGLANG, DF_FIELD_U32, AT(p.min_tokens), 0, 1 << 24, NULL, NULL,
      "no end token before this many"},
     {"min_new_tokens", DF_FOR_SGLANG, DF_FIELD_U32, AT(p.min_tokens), 0, 1 << 24, NULL, NULL,
      "no end token before this many"},
     {"ignore_eos", DF_FOR_ALL, DF_FIELD_BOOL, AT(p.ignore_eos), 0, 0, NULL, NULL, "go on after end tokens"},
-    {"stop", DF_FOR_ALL, DF_FIELD_OWN, 0, 0, 0, read_stop, stop_schema, "texts that end the answer; not part of it"},
+    {"stop", DF_FOR_ALL, DF_FIELD_OWN, 0, 0, 0, read_stop, SCHEMA("stop"), "texts that end the answer; not part of it"},
     {"stop_token_ids", DF_FOR_ALL, DF_FIELD_OWN, 0, 0, 0, read_stop_ids,
      "{\"type\":[\"array\",\"null\"],\"maxItems\":64,\"items\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":"
      "2147483647}}",
@@ -227,7 +226,7 @@ const df_field df_fields[] = {
      NULL, "divides the scores of tokens already seen"},
     {"repeat_penalty", DF_FOR_LLAMA, DF_FIELD_F32, SAMPLING(repetition_penalty), 0.01, 100, NULL, NULL,
      "divides the scores of tokens already seen"},
-    {"logit_bias", DF_FOR_ALL & ~DF_FOR_RESPONSES, DF_FIELD_OWN, 0, 0, 0, read_bias, bias_schema,
+    {"logit_bias", DF_FOR_ALL & ~DF_FOR_RESPONSES, DF_FIELD_OWN, 0, 0, 0, read_bias, SCHEMA("logit_bias"),
      "added to the scores of tokens"},
     {"seed", DF_FOR_ALL & ~DF_FOR_SGLANG, DF_FIELD_OWN, 0, 0, 0, read_seed,
      "{\"type\":[\"integer\",\"null\"],\"minimum\":-9223372036854775808,\"maximum\":9223372036854775807}",
@@ -271,6 +270,23 @@ const df_field df_fields[] = {
 };
 
 const size_t df_field_count = DF_COUNT_OF(df_fields);
+
+#define WITH_BODY (DF_FOR_CHAT | DF_FOR_COMPLETION) /* vLLM's and SGLang's names beside OpenAI's */
+
+const df_constraint_field df_constraint_fields[] = {
+    {"response_format", WITH_BODY | DF_FOR_LLAMA, "response_format", "no_format"},
+    {"grammar", WITH_BODY | DF_FOR_LLAMA, "gbnf", "no_text"},
+    {"json_schema", WITH_BODY | DF_FOR_LLAMA | DF_FOR_SGLANG, "json_schema", "no_text"},
+    {"guided_json", WITH_BODY, "json_schema", "no_text"},
+    {"guided_grammar", WITH_BODY, "gbnf", "no_text"},
+    {"ebnf", WITH_BODY | DF_FOR_SGLANG, "gbnf", "no_text"},
+    {"guided_regex", WITH_BODY, "not_supported", "not_supported"},
+    {"guided_choice", WITH_BODY, "not_supported", "not_supported"},
+    {"regex", WITH_BODY | DF_FOR_SGLANG, "not_supported", "not_supported"},
+    {"tool_choice", DF_FOR_CHAT, "tool_choice", "no_call"},
+};
+
+const size_t df_constraint_field_count = DF_COUNT_OF(df_constraint_fields);
 
 /* ---- reading ---- */
 

@@ -26,7 +26,8 @@ enum {
 };
 
 enum {
-  DF_GEN_MAX_STOP = 32, /* stop strings */
+  DF_GEN_MAX_STOP = 32,     /* stop strings */
+  DF_GEN_STOP_CHARS = 1024, /* of one; at most DF_STOP_MAX_BYTES bytes */
   DF_GEN_MAX_CHOICES = 128,
   DF_GEN_MAX_BIAS = 4096
 };
@@ -78,6 +79,16 @@ typedef struct df_field {
 
 extern const df_field df_fields[];
 extern const size_t df_field_count;
+
+/* Fields that constrain the output: only one of them may do so in a request. They are not read here. */
+typedef struct df_constraint_field {
+  const char *name;
+  uint32_t shapes;
+  const char *schema, *idle; /* names of schemas in openapi/schemas.json: what it may be; what constrains nothing */
+} df_constraint_field;
+
+extern const df_constraint_field df_constraint_fields[];
+extern const size_t df_constraint_field_count;
 
 /* Sets defaults: d of the server, then what the family of endpoints does by itself. */
 void df_gen_init(df_gen *g, uint32_t shape, const df_serve_defaults *d);

@@ -1,5 +1,6 @@
 #include "server/prompts.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -40,6 +41,10 @@ df_status df_prompt_add_text(df_prompt_list *l, const df_model *m, const char *t
   return df_model_tokenize(m, text, n, special, &p->ids, &p->n, err);
 }
 
+static bool is_number(const df_json *v) {
+  return df_json_kind_of(v) == DF_JSON_INT || df_json_kind_of(v) == DF_JSON_REAL;
+}
+
 static df_status add_ids(df_prompt_list *l, const df_model *m, const df_json *v, const char *name, df_error *err) {
   const size_t n = df_json_size(v);
   const uint32_t vocab = df_tokenizer_size(m->tok);
@@ -50,77 +55,89 @@ static df_status add_ids(df_prompt_list *l, const df_model *m, const df_json *v,
   if (!p->ids) return DF_OOM(err, "a prompt", n * sizeof *p->ids);
   for (size_t i = 0; i < n; i++) {
     const df_json *e = df_json_at(v, i);
-    if (df_json_kind_of(e) != DF_JSON_INT)
-      return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" mixes token ids with %s", name, KIND(e));
-    const int64_t id = df_json_int(e);
-    if (id < 0 || id >= vocab)
-      return DF_FAIL(err, DF_ERR_FORMAT, "token id %lld of \"%s\" is outside the vocabulary of %u", (long long)id, name,
-                     vocab);
+    int64_t id;
+    if (!is_number(e)) return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" mixes token ids with %s", name, KIND(e));
+    if (df_json_to_i64(e, "an id", 0, (int64_t)vocab - 1, &id, NULL) != DF_OK)
+      return DF_FAIL(err, DF_ERR_FORMAT, "token id %.16g of \"%s\" is outside the vocabulary of %u", df_json_num(e),
+                     name, vocab);
     p->ids[i] = (int32_t)id;
   }
   p->n = n;
   return DF_OK;
 }
 
-static df_status add_one(df_prompt_list *l, const df_model *m, const df_json *v, const char *name, df_error *err) {
-  size_t n;
-  const char *text = df_json_str(v, &n);
-  if (text) return df_prompt_add_text(l, m, text, n, true, err);
-  if (df_json_kind_of(v) == DF_JSON_ARRAY) return add_ids(l, m, v, name, err);
-  return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" must be a string, an array of token ids, or an array of these, not %s",
-                 name, KIND(v));
+/* What a value of these kinds looks like, for messages. */
+static const char *shape_of(unsigned kinds) {
+  return kinds == DF_PROMPT_TEXT  ? "a string or an array of strings"
+         : kinds == DF_PROMPT_IDS ? "an array of token ids, or an array of these"
+                                  : "a string, an array of token ids, or an array of these";
 }
 
-df_status df_prompt_add_json(df_prompt_list *l, const df_model *m, const df_json *v, const char *name, df_error *err) {
-  if (df_json_kind_of(v) != DF_JSON_ARRAY) return add_one(l, m, v, name, err);
+static df_status add_one(df_prompt_list *l, const df_model *m, const df_json *v, unsigned kinds, const char *name,
+                         df_error *err) {
+  size_t n;
+  const char *text = df_json_str(v, &n);
+  if (text && (kinds & DF_PROMPT_TEXT)) return df_prompt_add_text(l, m, text, n, true, err);
+  if (df_json_kind_of(v) == DF_JSON_ARRAY && (kinds & DF_PROMPT_IDS)) return add_ids(l, m, v, name, err);
+  return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" must be %s, not %s", name, shape_of(kinds), KIND(v));
+}
+
+df_status df_prompt_add_json(df_prompt_list *l, const df_model *m, const df_json *v, unsigned kinds, const char *name,
+                             df_error *err) {
+  if (df_json_kind_of(v) != DF_JSON_ARRAY) return add_one(l, m, v, kinds, name, err);
   const size_t n = df_json_size(v);
   if (n == 0) return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" is empty", name);
-  if (df_json_kind_of(df_json_at(v, 0)) == DF_JSON_INT) return add_one(l, m, v, name, err);
-  for (size_t i = 0; i < n; i++) DF_TRY(add_one(l, m, df_json_at(v, i), name, err));
+  if (is_number(df_json_at(v, 0))) return add_one(l, m, v, kinds, name, err);
+  for (size_t i = 0; i < n; i++) {
+    const df_json *e = df_json_at(v, i);
+    if (df_json_kind_of(e) == DF_JSON_ARRAY && df_json_size(e) == 0)
+      return DF_FAIL(err, DF_ERR_FORMAT, "prompt %zu of \"%s\" is empty", i, name);
+    DF_TRY(add_one(l, m, e, kinds, name, err));
+  }
   return DF_OK;
 }
 
 /* ---- messages ---- */
 
-static bool is_text_part(const char *type) {
-  return strcmp(type, "text") == 0 || strcmp(type, "input_text") == 0 || strcmp(type, "output_text") == 0 ||
-         strcmp(type, "refusal") == 0;
+static bool is_text_part(const df_json *type) {
+  return df_json_equals(type, "text") || df_json_equals(type, "input_text") || df_json_equals(type, "output_text") ||
+         df_json_equals(type, "refusal");
 }
 
 /* The texts of an array of parts, one behind the other. */
-static df_status join_parts(const df_json *parts, size_t at, df_buf *text, df_error *err) {
+static df_status join_parts(const df_json *parts, const char *at, df_buf *text, df_error *err) {
   for (size_t i = 0; i < df_json_size(parts); i++) {
     const df_json *part = df_json_at(parts, i);
     size_t n;
-    const char *type = df_json_str(df_json_member(part, "type"), NULL);
+    const df_json *type = df_json_member(part, "type");
     const char *s = df_json_str(part, &n);
     if (!s) {
-      if (!type) return DF_FAIL(err, DF_ERR_FORMAT, "messages[%zu].content[%zu] needs a \"type\"", at, i);
+      const char *key = df_json_equals(type, "refusal") ? "refusal" : "text";
+      if (!df_json_str(type, NULL)) return DF_FAIL(err, DF_ERR_FORMAT, "%s.content[%zu] needs a \"type\"", at, i);
       if (!is_text_part(type))
-        return DF_FAIL(err, DF_ERR_UNSUPPORTED, "messages[%zu].content[%zu]: this model reads text only, not \"%.40s\"",
-                       at, i, type);
-      s = df_json_str(df_json_member(part, strcmp(type, "refusal") == 0 ? "refusal" : "text"), &n);
-      if (!s) return DF_FAIL(err, DF_ERR_FORMAT, "messages[%zu].content[%zu].text must be a string", at, i);
+        return DF_FAIL(err, DF_ERR_UNSUPPORTED, "%s.content[%zu]: this model reads text only, not \"%.40s\"", at, i,
+                       df_json_str(type, NULL));
+      s = df_json_str(df_json_member(part, key), &n);
+      if (!s) return DF_FAIL(err, DF_ERR_FORMAT, "%s.content[%zu].%s must be a string", at, i, key);
     }
     DF_TRY(df_buf_put(text, s, n, err));
   }
   return DF_OK;
 }
 
-static df_status write_content(df_json_out *w, const df_json *v, size_t at, df_error *err) {
+static df_status write_content(df_json_out *w, const df_json *v, const char *at, df_error *err) {
   size_t n;
   const char *s = df_json_str(v, &n);
   if (s) {
     df_json_out_str(w, s, n);
     return DF_OK;
   }
-  if (!v || df_json_kind_of(v) == DF_JSON_NULL) {
+  if (df_json_kind_of(v) == DF_JSON_NULL) {
     df_json_out_cstr(w, "");
     return DF_OK;
   }
   if (df_json_kind_of(v) != DF_JSON_ARRAY)
-    return DF_FAIL(err, DF_ERR_FORMAT, "messages[%zu].content must be a string or an array of parts, not %s", at,
-                   KIND(v));
+    return DF_FAIL(err, DF_ERR_FORMAT, "%s.content must be a string or an array of parts, not %s", at, KIND(v));
   df_buf text;
   df_buf_init(&text, 0);
   df_status st = join_parts(v, at, &text, err);
@@ -150,12 +167,18 @@ static void write_function(df_json_out *w, const df_json *f) {
   df_json_out_close(w);
 }
 
-static df_status write_calls(df_json_out *w, const df_json *calls, size_t at, df_error *err) {
+static df_status write_calls(df_json_out *w, const df_json *calls, const char *at, df_error *err) {
   if (df_json_kind_of(calls) != DF_JSON_ARRAY)
-    return DF_FAIL(err, DF_ERR_FORMAT, "messages[%zu].tool_calls must be an array, not %s", at, KIND(calls));
+    return DF_FAIL(err, DF_ERR_FORMAT, "%s.tool_calls must be an array, not %s", at, KIND(calls));
   df_json_out_array(w);
   for (size_t i = 0; i < df_json_size(calls); i++) {
-    df_json_iter it = df_json_begin(df_json_at(calls, i));
+    const df_json *call = df_json_at(calls, i), *function = df_json_member(call, "function");
+    if (df_json_kind_of(call) != DF_JSON_OBJECT)
+      return DF_FAIL(err, DF_ERR_FORMAT, "%s.tool_calls[%zu] must be an object, not %s", at, i, KIND(call));
+    if (df_json_kind_of(function) != DF_JSON_NULL && df_json_kind_of(function) != DF_JSON_OBJECT)
+      return DF_FAIL(err, DF_ERR_FORMAT, "%s.tool_calls[%zu].function must be an object, not %s", at, i,
+                     KIND(function));
+    df_json_iter it = df_json_begin(call);
     const char *key;
     size_t len;
     const df_json *v;
@@ -173,24 +196,25 @@ static df_status write_calls(df_json_out *w, const df_json *calls, size_t at, df
   return DF_OK;
 }
 
-static df_status check_role(const char *role, size_t at, df_error *err) {
+static df_status check_role(const df_json *role, const char *at, df_error *err) {
   static const char *const known[] = {"system", "user", "assistant", "tool", "developer", "function"};
+  if (!df_json_str(role, NULL)) return DF_FAIL(err, DF_ERR_FORMAT, "%s.role must be a string, not %s", at, KIND(role));
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-    if (strcmp(known[i], role) == 0) return DF_OK;
+    if (df_json_equals(role, known[i])) return DF_OK;
   }
   return DF_FAIL(err, DF_ERR_FORMAT,
-                 "messages[%zu].role \"%.40s\" is unknown (system, developer, user, assistant, tool)", at, role);
+                 "%s.role \"%.40s\" is unknown (system, developer, user, assistant, tool, function)", at,
+                 df_json_str(role, NULL));
 }
 
-static df_status write_message(df_json_out *w, const df_json *m, size_t at, df_error *err) {
+df_status df_message_write(df_json_out *w, const df_json *m, const char *at, df_error *err) {
   if (df_json_kind_of(m) != DF_JSON_OBJECT)
-    return DF_FAIL(err, DF_ERR_FORMAT, "messages[%zu] must be an object, not %s", at, KIND(m));
+    return DF_FAIL(err, DF_ERR_FORMAT, "%s must be an object, not %s", at, KIND(m));
+  DF_TRY(check_role(df_json_member(m, "role"), at, err));
   const char *role = df_json_str(df_json_member(m, "role"), NULL);
-  if (!role) return DF_FAIL(err, DF_ERR_FORMAT, "messages[%zu].role must be a string", at);
-  DF_TRY(check_role(role, at, err));
   const df_json *content = df_json_member(m, "content");
-  if ((!content || df_json_kind_of(content) == DF_JSON_NULL) && strcmp(role, "assistant") != 0)
-    return DF_FAIL(err, DF_ERR_FORMAT, "messages[%zu].content is missing", at);
+  if (df_json_kind_of(content) == DF_JSON_NULL && strcmp(role, "assistant") != 0)
+    return DF_FAIL(err, DF_ERR_FORMAT, "%s.content is missing", at);
   df_json_out_object(w);
   df_json_out_key(w, "role"), df_json_out_cstr(w, strcmp(role, "developer") == 0 ? "system" : role);
   df_json_out_key(w, "content");
@@ -218,7 +242,11 @@ df_status df_messages_write(const df_json *messages, df_buf *out, df_error *err)
   if (df_json_size(messages) == 0) return DF_FAIL(err, DF_ERR_FORMAT, "\"messages\" is empty");
   df_json_out_begin(&w, out, err);
   df_json_out_array(&w);
-  for (size_t i = 0; i < df_json_size(messages); i++) DF_TRY(write_message(&w, df_json_at(messages, i), i, err));
+  for (size_t i = 0; i < df_json_size(messages); i++) {
+    char at[40];
+    (void)snprintf(at, sizeof at, "messages[%zu]", i);
+    DF_TRY(df_message_write(&w, df_json_at(messages, i), at, err));
+  }
   df_json_out_close(&w);
   return df_json_out_end(&w);
 }

@@ -1,7 +1,9 @@
 /* The JSON bodies of requests: parsing, the fields that are not numbers, and refusals that name the field. */
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/size.h"
 #include "engine/json_schema.h"
 #include "server/server_state.h"
 
@@ -72,29 +74,39 @@ static df_status compile(df_task *t, const constraint *c, df_error *err) {
   return st;
 }
 
-/* OpenAI's response_format; for /v1/responses the text.format object, whose schema lies one level higher. */
-static df_status from_format(const df_json *v, constraint *c, df_error *err) {
+/* A schema as a value; what it may hold is the compiler's business. */
+static df_status take_schema(const df_json *v, const char *where, constraint *c, df_error *err) {
+  const df_json_kind kind = df_json_kind_of(v);
+  if (kind != DF_JSON_OBJECT && kind != DF_JSON_BOOL)
+    return DF_FAIL(err, DF_ERR_FORMAT, "%s must be a JSON schema, not %s", where, df_json_kind_name(kind));
+  c->kind = SCHEMA, c->schema = v;
+  return DF_OK;
+}
+
+/* OpenAI's response_format. The schema lies in "json_schema", or beside the type, as /v1/responses (text.format) and
+ * llama-server have it. */
+static df_status from_format(const df_json *v, const char *name, constraint *c, df_error *err) {
+  const df_json *inner;
   if (df_json_kind_of(v) != DF_JSON_OBJECT)
-    return DF_FAIL(err, DF_ERR_FORMAT, "\"response_format\" must be an object, not %s",
-                   df_json_kind_name(df_json_kind_of(v)));
-  const char *type = df_json_str(df_json_member(v, "type"), NULL);
-  if (!type) return DF_FAIL(err, DF_ERR_FORMAT, "\"response_format\" needs a \"type\"");
-  const df_json *inner = df_json_member(v, "json_schema"), *schema = df_json_member(inner ? inner : v, "schema");
-  if (df_json_kind_of(inner) != DF_JSON_OBJECT && df_json_kind_of(inner) != DF_JSON_NULL)
-    return DF_FAIL(err, DF_ERR_FORMAT, "\"response_format\".\"json_schema\" must be an object, not %s",
-                   df_json_kind_name(df_json_kind_of(inner)));
-  if (strcmp(type, "text") == 0) return DF_OK;
-  if (strcmp(type, "json_object") == 0) {
-    c->kind = schema ? SCHEMA : OBJECT; /* llama-server: a schema may stand beside json_object */
-    c->schema = schema;
-    return DF_OK;
+    return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" must be an object, not %s", name, df_json_kind_name(df_json_kind_of(v)));
+  const df_json *type = df_json_member(v, "type");
+  if (!df_json_str(type, NULL)) return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" needs a \"type\"", name);
+  if (df_json_equals(type, "text")) return DF_OK;
+  const bool object = df_json_equals(type, "json_object");
+  if (!object && !df_json_equals(type, "json_schema"))
+    return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" of type \"%.40s\" is unknown (text, json_object, json_schema)", name,
+                   df_json_str(type, NULL));
+  DF_TRY(df_json_opt_tree(v, "json_schema", DF_JSON_OBJECT, &inner, err));
+  char where[48];
+  (void)snprintf(where, sizeof where, "the \"schema\" of \"%s\"", name);
+  const df_json *const places[] = {df_json_member(v, "schema"),
+                                   df_json_member(inner, "schema")}; /* the last one counts */
+  for (size_t i = 0; i < DF_COUNT_OF(places); i++) {
+    if (df_json_kind_of(places[i]) != DF_JSON_NULL) DF_TRY(take_schema(places[i], where, c, err));
   }
-  if (strcmp(type, "json_schema") != 0)
-    return DF_FAIL(err, DF_ERR_FORMAT,
-                   "\"response_format\" of type \"%.40s\" is unknown (text, json_object, json_schema)", type);
-  if (df_json_kind_of(schema) != DF_JSON_OBJECT && df_json_kind_of(schema) != DF_JSON_BOOL)
-    return DF_FAIL(err, DF_ERR_FORMAT, "\"response_format\" of type \"json_schema\" needs \"json_schema\".\"schema\"");
-  c->kind = SCHEMA, c->schema = schema;
+  if (c->kind == NOTHING && !object)
+    return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" of type \"json_schema\" needs \"json_schema\".\"schema\"", name);
+  if (c->kind == NOTHING) c->kind = OBJECT;
   return DF_OK;
 }
 
@@ -107,51 +119,40 @@ static df_status from_text(const df_json *v, const char *name, int kind, constra
 }
 
 static df_status from_schema(const df_json *v, const char *name, constraint *c, df_error *err) {
+  char where[48];
   if (df_json_kind_of(v) == DF_JSON_STRING) return from_text(v, name, SCHEMA, c, err);
-  if (df_json_kind_of(v) != DF_JSON_OBJECT)
-    return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\" must be a JSON schema, not %s", name,
-                   df_json_kind_name(df_json_kind_of(v)));
-  c->kind = SCHEMA, c->schema = v;
-  return DF_OK;
+  (void)snprintf(where, sizeof where, "\"%s\"", name);
+  return take_schema(v, where, c, err);
 }
 
-static df_status one_field(const char *name, const df_json *v, constraint *c, df_error *err) {
-  if (strcmp(name, "response_format") == 0) return from_format(v, c, err);
-  if (strcmp(name, "grammar") == 0 || strcmp(name, "ebnf") == 0 || strcmp(name, "guided_grammar") == 0)
-    return from_text(v, name, GBNF, c, err);
-  if (strcmp(name, "json_schema") == 0 || strcmp(name, "guided_json") == 0) return from_schema(v, name, c, err);
-  return DF_FAIL(err, DF_ERR_UNSUPPORTED, "\"%s\" is not supported here; use a JSON schema or a GBNF grammar", name);
+static df_status one_field(const df_constraint_field *f, const df_json *v, constraint *c, df_error *err) {
+  if (strcmp(f->schema, "response_format") == 0) return from_format(v, f->name, c, err);
+  if (strcmp(f->schema, "gbnf") == 0) return from_text(v, f->name, GBNF, c, err);
+  if (strcmp(f->schema, "json_schema") == 0) return from_schema(v, f->name, c, err);
+  return DF_FAIL(err, DF_ERR_UNSUPPORTED, "\"%s\" is not supported here; use a JSON schema or a GBNF grammar", f->name);
 }
 
 df_status df_body_grammar(df_task *t, const df_json *body, const char **param, df_error *err) {
-  static const struct {
-    const char *name;
-    uint32_t families;
-  } fields[] = {{"response_format", DF_FOR_CHAT | DF_FOR_COMPLETION | DF_FOR_LLAMA},
-                {"grammar", DF_FOR_CHAT | DF_FOR_COMPLETION | DF_FOR_LLAMA},
-                {"json_schema", DF_FOR_CHAT | DF_FOR_COMPLETION | DF_FOR_LLAMA | DF_FOR_SGLANG},
-                {"guided_json", DF_FOR_CHAT | DF_FOR_COMPLETION},
-                {"guided_grammar", DF_FOR_CHAT | DF_FOR_COMPLETION},
-                {"guided_regex", DF_FOR_CHAT | DF_FOR_COMPLETION},
-                {"guided_choice", DF_FOR_CHAT | DF_FOR_COMPLETION},
-                {"ebnf", DF_FOR_CHAT | DF_FOR_COMPLETION | DF_FOR_SGLANG},
-                {"regex", DF_FOR_CHAT | DF_FOR_COMPLETION | DF_FOR_SGLANG}};
   constraint c = {NOTHING, NULL, 0, NULL};
-  for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-    const df_json *v = df_json_member(body, fields[i].name);
-    if (!(fields[i].families & t->shape->family) || df_json_kind_of(v) == DF_JSON_NULL) continue;
-    const bool had = c.kind != NOTHING;
+  for (size_t i = 0; i < df_constraint_field_count; i++) {
+    const df_constraint_field *f = &df_constraint_fields[i];
+    const df_json *v = df_json_member(body, f->name);
+    if (!(f->shapes & t->shape->family) || df_json_kind_of(v) == DF_JSON_NULL) continue;
+    if (strcmp(f->name, "tool_choice") == 0) continue; /* read with the tools */
     constraint next = {NOTHING, NULL, 0, NULL};
-    *param = fields[i].name;
-    DF_TRY(one_field(fields[i].name, v, &next, err));
+    *param = f->name;
+    DF_TRY(one_field(f, v, &next, err));
     if (next.kind == NOTHING) continue;
-    if (had) return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\": the output is constrained twice", fields[i].name);
+    if (c.kind != NOTHING) return DF_FAIL(err, DF_ERR_FORMAT, "\"%s\": the output is constrained twice", f->name);
     c = next;
   }
   if (t->shape->family == DF_FOR_RESPONSES) {
-    const df_json *format = df_json_member(df_json_member(body, "text"), "format");
+    const df_json *text, *format;
+    *param = "text";
+    DF_TRY(df_json_opt_tree(body, "text", DF_JSON_OBJECT, &text, err));
+    format = df_json_member(text, "format");
     *param = "text.format";
-    if (df_json_kind_of(format) != DF_JSON_NULL) DF_TRY(from_format(format, &c, err));
+    if (df_json_kind_of(format) != DF_JSON_NULL) DF_TRY(from_format(format, *param, &c, err));
   }
   if (c.kind != NOTHING) {
     df_status st = compile(t, &c, err);

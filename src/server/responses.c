@@ -205,11 +205,23 @@ static const df_shape responses_shape = {.name = "responses",
 
 /* ---- requests ---- */
 
+/* One item of the input, a message. */
+static df_status write_item(df_json_out *w, const df_json *item, size_t i, df_error *err) {
+  char at[40];
+  const df_json *type = df_json_member(item, "type");
+  (void)snprintf(at, sizeof at, "input[%zu]", i);
+  if (df_json_str(type, NULL) && !df_json_equals(type, "message"))
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "%s of type \"%.40s\" is not supported", at, df_json_str(type, NULL));
+  if (df_json_kind_of(type) != DF_JSON_NULL && !df_json_str(type, NULL))
+    return DF_FAIL(err, DF_ERR_FORMAT, "%s.type must be a string, not %s", at,
+                   df_json_kind_name(df_json_kind_of(type)));
+  return df_message_write(w, item, at, err);
+}
+
 /* The input as an array of chat messages: a string is one message of the user. */
-static df_status write_input(const df_json *body, df_buf *out, df_error *err) {
+static df_status write_input(const df_json *body, const df_json *instructions, df_buf *out, df_error *err) {
   const df_json *input = df_json_member(body, "input");
-  const char *instructions = df_json_str(df_json_member(body, "instructions"), NULL);
-  size_t n;
+  size_t n, n_messages = 0;
   const char *text = df_json_str(input, &n);
   df_json_out w;
   if (!text && df_json_kind_of(input) != DF_JSON_ARRAY)
@@ -221,7 +233,7 @@ static df_status write_input(const df_json *body, df_buf *out, df_error *err) {
   if (instructions) {
     df_json_out_object(&w);
     df_json_put_cstr(&w, "role", "system");
-    df_json_put_cstr(&w, "content", instructions);
+    df_json_out_key(&w, "content"), df_json_out_value(&w, instructions);
     df_json_out_close(&w);
   }
   if (text) {
@@ -229,41 +241,30 @@ static df_status write_input(const df_json *body, df_buf *out, df_error *err) {
     df_json_put_cstr(&w, "role", "user");
     df_json_out_key(&w, "content"), df_json_out_str(&w, text, n);
     df_json_out_close(&w);
+    n_messages++;
   }
   for (size_t i = 0; i < df_json_size(input); i++) {
     const df_json *item = df_json_at(input, i);
-    const char *type = df_json_str(df_json_member(item, "type"), NULL);
-    if (type && strcmp(type, "reasoning") == 0) continue; /* earlier reasoning is not shown to the model */
-    if (type && strcmp(type, "message") != 0)
-      return DF_FAIL(err, DF_ERR_UNSUPPORTED, "input[%zu] of type \"%.40s\" is not supported", i, type);
-    df_json_out_object(&w);
-    df_json_out_key(&w, "role"), df_json_out_value(&w, df_json_member(item, "role"));
-    df_json_out_key(&w, "content"), df_json_out_value(&w, df_json_member(item, "content"));
-    df_json_out_close(&w);
+    if (df_json_equals(df_json_member(item, "type"), "reasoning"))
+      continue; /* the model is not shown its earlier one */
+    DF_TRY(write_item(&w, item, i, err));
+    n_messages++;
   }
+  if (n_messages == 0) return DF_FAIL(err, DF_ERR_FORMAT, "\"input\" holds no message");
   df_json_out_close(&w);
   return df_json_out_end(&w);
 }
 
-static df_status read_input(df_task *t, const df_json *body, df_error *err) {
-  df_buf raw, messages, text;
-  df_json *list = NULL;
-  df_buf_init(&raw, 0);
+static df_status read_input(df_task *t, const df_json *body, const df_json *instructions, const df_json *kwargs,
+                            df_error *err) {
+  df_buf messages, text;
   df_buf_init(&messages, 0);
   df_buf_init(&text, 0);
-  df_status st = write_input(body, &raw, err);
-  if (st == DF_OK) st = df_json_parse(raw.data, raw.len, &list, err);
-  if (st == DF_OK) st = df_messages_write(list, &messages, err);
-  const df_chat_input in = {.messages = messages.data,
-                            .kwargs = df_json_kind_of(df_json_member(body, "chat_template_kwargs")) == DF_JSON_OBJECT
-                                          ? df_json_member(body, "chat_template_kwargs")
-                                          : NULL,
-                            .add_generation_prompt = true};
+  df_status st = write_input(body, instructions, &messages, err);
+  const df_chat_input in = {.messages = messages.data, .kwargs = kwargs, .add_generation_prompt = true};
   if (st == DF_OK) st = df_chat_render(t->server->m.model, t->server->chat, &in, &text, err);
   if (st == DF_OK)
     st = df_prompt_add_text(&t->prompts, t->server->m.model, text.data ? text.data : "", text.len, true, err);
-  df_json_free(list);
-  df_buf_release(&raw);
   df_buf_release(&messages);
   df_buf_release(&text);
   return st;
@@ -271,28 +272,29 @@ static df_status read_input(df_task *t, const df_json *body, df_error *err) {
 
 /* What would change the answer and does not exist here is refused, not ignored. */
 static df_status refuse_unknown(const df_json *body, const char **param, df_error *err) {
+  const df_json *tools;
+  bool background;
   *param = "previous_response_id";
   if (df_json_kind_of(df_json_member(body, *param)) != DF_JSON_NULL)
     return DF_FAIL(err, DF_ERR_UNSUPPORTED, "responses are not stored here: send the whole conversation as \"input\"");
   *param = "tools";
-  if (df_json_size(df_json_member(body, "tools")) > 0)
+  DF_TRY(df_json_opt_tree(body, "tools", DF_JSON_ARRAY, &tools, err));
+  if (df_json_size(tools) > 0)
     return DF_FAIL(err, DF_ERR_UNSUPPORTED, "tools are supported by /v1/chat/completions only");
   *param = "background";
-  if (df_json_bool(df_json_member(body, "background")))
-    return DF_FAIL(err, DF_ERR_UNSUPPORTED, "responses cannot be made in the background here");
-  *param = "instructions";
-  const df_json *v = df_json_member(body, "instructions");
-  if (df_json_kind_of(v) != DF_JSON_NULL && df_json_kind_of(v) != DF_JSON_STRING)
-    return DF_FAIL(err, DF_ERR_FORMAT, "\"instructions\" must be a string, not %s",
-                   df_json_kind_name(df_json_kind_of(v)));
-  *param = NULL;
-  return DF_OK;
+  DF_TRY(df_json_opt_bool(body, "background", false, &background, err));
+  return background ? DF_FAIL(err, DF_ERR_UNSUPPORTED, "responses cannot be made in the background here") : DF_OK;
 }
 
 static df_status read_responses(df_task *t, const df_json *body, const char **param, df_error *err) {
+  const df_json *instructions, *kwargs;
   DF_TRY(refuse_unknown(body, param, err));
+  *param = "instructions";
+  DF_TRY(df_json_opt_tree(body, "instructions", DF_JSON_STRING, &instructions, err));
+  *param = "chat_template_kwargs";
+  DF_TRY(df_json_opt_tree(body, "chat_template_kwargs", DF_JSON_OBJECT, &kwargs, err));
   *param = "input";
-  DF_TRY(read_input(t, body, err));
+  DF_TRY(read_input(t, body, instructions, kwargs, err));
   return df_body_grammar(t, body, param, err);
 }
 

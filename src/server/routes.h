@@ -62,7 +62,7 @@ bool df_key_matches(const char *const *keys, uint32_t n, const char *presented);
 /* The key of a request: "Authorization: Bearer KEY" or "x-api-key: KEY"; NULL when there is none. */
 const char *df_key_presented(const df_http_head *head);
 
-/* A file of the page. NULL when there is none of this name. (generated) */
+/* Files in the program (generated): of the page, and of the description that /openapi.json gives. */
 typedef struct df_web_file {
   const char *path, *type;
   const unsigned char *data;
@@ -71,5 +71,7 @@ typedef struct df_web_file {
 } df_web_file;
 extern const df_web_file df_web_files[];
 extern const size_t df_web_file_count;
+extern const df_web_file df_openapi_files[];
+extern const size_t df_openapi_file_count;
 
 #endif

@@ -143,7 +143,7 @@ static void stop_if_drained(loop *l) {
   if (s->phase != DF_PHASE_DRAINING || l->has_loader) return;
   const bool late = df_now_ns() >= l->drain_until;
   if (late) {
-    for (df_task *t = s->tasks; t; t = t->next) df_task_cancel(t);
+    for (df_task *t = s->tasks; t; t = t->next) df_task_cancel(t, NULL);
   }
   if ((s->n_tasks == 0 && df_http_busy(s->http) == 0) || df_now_ns() >= l->drain_until + 5000000000ull) {
     l->stopped = true;

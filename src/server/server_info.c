@@ -175,9 +175,7 @@ void df_handle_abort(df_server *s, df_exchange *x) {
   } else if (!id && !every) {
     df_reply_error(x, 400, "invalid_request_error", "rid", "\"rid\" or \"abort_all\": true is needed");
   } else {
-    for (df_task *t = s->tasks; t; t = t->next) { /* cancelling frees nothing: the ends come as events */
-      if (every || strcmp(t->id, id) == 0 || (t->x && strcmp(t->x->id, id) == 0)) df_task_cancel(t);
-    }
+    for (df_task *t = s->tasks; t; t = t->next) df_task_cancel(t, every ? NULL : id);
     df_exchange_send(x, 200, "application/json", "{}", 2);
   }
   df_json_free(body);

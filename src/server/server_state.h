@@ -20,7 +20,8 @@
 enum {
   DF_TASK_BUCKETS = 256,
   DF_TASK_KEEP_ALIVE_S = 5, /* a comment line in a stream that has nothing to say */
-  DF_TASK_ID_MAX = 160,
+  DF_TASK_RID_CHARS = 128,  /* a name that a client gives to a request */
+  DF_TASK_ID_MAX = 4 * DF_TASK_RID_CHARS + 16,
   DF_TOKEN_TEXT_MAX = 1200 /* of a token in logprobs */
 };
 
@@ -87,6 +88,7 @@ struct df_task {
   df_choice *choices;
   uint32_t n_choices, n_live;
   char id[DF_TASK_ID_MAX]; /* "chatcmpl-..." or SGLang's rid */
+  const df_json *rids;     /* SGLang: an array of names, one for each prompt; NULL = none */
   int64_t created;         /* seconds since 1970 */
   bool opened;             /* the shape's begin was called */
   bool begun;              /* the stream's headers are out */
@@ -132,8 +134,9 @@ void df_task_start(df_task *t);
 /* Answers with an error (or ends the stream with one), cancels what runs; the task ends by itself. */
 void df_task_fail(df_task *t, int status, const char *type, const char *param, const char *message);
 void df_task_fail_error(df_task *t, const df_error *err, const char *param);
-/* Nobody wants the reply: cancel, then wait for the end. */
-void df_task_cancel(df_task *t);
+/* Ends what runs, as far as a client named it: id is the task's, its exchange's, or that of one prompt; NULL = all.
+ * Frees nothing: the ends come as events. */
+void df_task_cancel(df_task *t, const char *id);
 /* An event of the scheduler. */
 void df_task_event(df_server *s, df_sched_event *ev);
 /* Frees what is left after the scheduler is gone. */

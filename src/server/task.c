@@ -76,9 +76,7 @@ static void task_detach(df_task *t) {
     task_free(t);
     return;
   }
-  for (uint32_t i = 0; i < t->n_choices; i++) {
-    if (t->choices[i].live) df_sched_cancel(t->server->sched, t->choices[i].job);
-  }
+  df_task_cancel(t, NULL);
 }
 
 static void task_gone(df_exchange *x) {
@@ -110,9 +108,12 @@ df_task *df_task_create(df_server *s, df_exchange *x, const df_shape *shape, con
   return t;
 }
 
-void df_task_cancel(df_task *t) {
+void df_task_cancel(df_task *t, const char *id) {
+  const bool all = !id || strcmp(t->id, id) == 0 || (t->x && strcmp(t->x->id, id) == 0);
   for (uint32_t i = 0; i < t->n_choices; i++) {
-    if (t->choices[i].live) df_sched_cancel(t->server->sched, t->choices[i].job);
+    const df_choice *c = &t->choices[i];
+    if (c->live && (all || df_json_equals(df_json_at(t->rids, c->prompt), id)))
+      df_sched_cancel(t->server->sched, c->job);
   }
 }
 

@@ -27,9 +27,11 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "format/json.h"
 
 enum {
-  DF_TOOL_MAX_NAME = 256,           /* bytes of a name */
+  DF_TOOL_NAME_CHARS = 128,         /* characters of the name of a request's tool */
+  DF_TOOL_MAX_NAME = 512,           /* bytes of a name */
   DF_TOOL_MAX_DEPTH = 64,           /* nesting of arguments */
   DF_TOOL_MAX_CALL_BYTES = 1 << 20, /* text of one call */
   DF_TOOL_MAX_CALLS = 128,          /* calls of one answer; a further one is content */
@@ -90,6 +92,10 @@ df_status df_answer_parser_push(df_answer_parser *a, const char *text, size_t n,
 df_status df_answer_parser_finish(df_answer_parser *a, df_answer_sink sink, void *user, df_error *err) DF_CHECK;
 /* Complete calls so far. */
 uint32_t df_answer_parser_calls(const df_answer_parser *a);
+
+/* Whether every element of a request's tools array is {"type": "function", "function": {"name": ...}} and no two have
+ * one name; NULL is an empty array. DF_ERR_FORMAT, DF_ERR_LIMIT, DF_ERR_MEMORY. */
+df_status df_tools_check(const df_json *tools, df_error *err) DF_CHECK;
 
 /* Appends a grammar of calls to *out, for tool_choice "required" (only = NULL) or a named function (only = its name).
  * tools: n bytes of JSON, the tools array of a chat request: [{"type": "function", "function": {"name": ...,

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "engine/json_schema.h"
 #include "server/tool_calls.h"
+#include "text/utf8.h"
 
 /* Calls of one answer when several may come: enough, and it ends. */
 enum { MAX_PARALLEL = 16 };
@@ -35,13 +36,19 @@ static df_status put_call(df_buf *calls, const char *name, size_t n, const char 
 /* The "function" of one entry, checked. */
 static df_status function_of(const df_json *tool, size_t i, const df_json **function, const char **name, size_t *n,
                              df_error *err) {
-  const char *type = df_json_str(df_json_member(tool, "type"), NULL);
   *function = df_json_member(tool, "function");
   *name = df_json_str(df_json_member(*function, "name"), n);
-  if (!type || strcmp(type, "function") != 0 || !*name || *n == 0 || *n > DF_TOOL_MAX_NAME || memchr(*name, '\0', *n))
+  if (!df_json_equals(df_json_member(tool, "type"), "function") || !*name || *n == 0 || memchr(*name, '\0', *n))
     return DF_FAIL(
         err, DF_ERR_FORMAT,
         "could not use the tools: element %zu is not {\"type\": \"function\", \"function\": {\"name\": ...}}", i);
+  if (df_utf8_count(*name, *n) > DF_TOOL_NAME_CHARS)
+    return DF_FAIL(err, DF_ERR_FORMAT, "could not use the tools: the name of element %zu has more than %d characters",
+                   i, (int)DF_TOOL_NAME_CHARS);
+  const df_json_kind kind = df_json_kind_of(df_json_member(*function, "parameters"));
+  if (kind != DF_JSON_OBJECT && kind != DF_JSON_NULL)
+    return DF_FAIL(err, DF_ERR_FORMAT, "could not use the tools: the parameters of \"%.64s\" must be an object, not %s",
+                   *name, df_json_kind_name(kind));
   return DF_OK;
 }
 
@@ -58,10 +65,13 @@ static df_status add_tool(df_schema_rules *rules, const df_json *function, const
   return put_call(calls, name, n, rule, err);
 }
 
-static df_status add_tools(df_schema_rules *rules, const df_json *tools, const char *only, df_buf *calls,
-                           df_error *err) {
+df_status df_tools_check(const df_json *tools, df_error *err) {
   df_map names = {0};
-  df_status s = df_map_init(&names, 16, err);
+  df_status s = DF_OK;
+  if (df_json_size(tools) > DF_TOOL_MAX_TOOLS)
+    return DF_FAIL(err, DF_ERR_LIMIT, "could not use the tools: more than %d", (int)DF_TOOL_MAX_TOOLS);
+  if (df_json_size(tools) == 0) return DF_OK;
+  DF_TRY(df_map_init(&names, 16, err));
   for (size_t i = 0; i < df_json_size(tools) && s == DF_OK; i++) {
     const df_json *function;
     const char *name;
@@ -70,10 +80,22 @@ static df_status add_tools(df_schema_rules *rules, const df_json *tools, const c
     s = function_of(df_json_at(tools, i), i, &function, &name, &n, err);
     if (s == DF_OK) s = df_map_put(&names, name, n, 0, &twice, err);
     if (s == DF_OK && twice) s = DF_FAIL(err, DF_ERR_FORMAT, "could not use the tools: two are called \"%.64s\"", name);
-    if (s == DF_OK && (!only || strcmp(only, name) == 0)) s = add_tool(rules, function, name, n, calls, err);
   }
   df_map_release(&names);
   return s;
+}
+
+static df_status add_tools(df_schema_rules *rules, const df_json *tools, const char *only, df_buf *calls,
+                           df_error *err) {
+  DF_TRY(df_tools_check(tools, err));
+  for (size_t i = 0; i < df_json_size(tools); i++) {
+    const df_json *function;
+    const char *name;
+    size_t n;
+    DF_TRY(function_of(df_json_at(tools, i), i, &function, &name, &n, err));
+    if (!only || strcmp(only, name) == 0) DF_TRY(add_tool(rules, function, name, n, calls, err));
+  }
+  return DF_OK;
 }
 
 static df_status put_root(df_buf *out, const df_buf *calls, bool parallel, df_think_mode think, df_error *err) {
@@ -96,8 +118,6 @@ static df_status build(const df_json *tools, const char *only, bool parallel, df
   df_status s = DF_OK;
   if (df_json_kind_of(tools) != DF_JSON_ARRAY)
     return DF_FAIL(err, DF_ERR_FORMAT, "could not use the tools: they must be a list");
-  if (df_json_size(tools) > DF_TOOL_MAX_TOOLS)
-    return DF_FAIL(err, DF_ERR_LIMIT, "could not use the tools: more than %d", (int)DF_TOOL_MAX_TOOLS);
   DF_TRY_GOTO(s, add_tools(&rules, tools, only, &calls, err), done);
   if (calls.len == 0) {
     s = only ? DF_FAIL(err, DF_ERR_ARGUMENT, "could not use the tools: none is called \"%.64s\"", only)

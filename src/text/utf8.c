@@ -66,6 +66,12 @@ size_t df_utf8_valid_prefix(const char *p, size_t n) {
   return n;
 }
 
+size_t df_utf8_count(const char *p, size_t n) {
+  size_t count = 0;
+  for (size_t i = 0; i < n; i++) count += ((unsigned char)p[i] & 0xC0) != 0x80;
+  return count;
+}
+
 size_t df_utf8_encode(uint32_t cp, char out[4]) {
   assert(cp < 0x110000 && (cp < 0xD800 || cp > 0xDFFF));
   if (cp < 0x80) {

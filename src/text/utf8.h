@@ -29,6 +29,9 @@ size_t df_utf8_valid_prefix(const char *p, size_t n);
 
 static inline bool df_utf8_valid(const char *p, size_t n) { return df_utf8_valid_prefix(p, n) == n; }
 
+/* Characters of valid UTF-8. */
+size_t df_utf8_count(const char *p, size_t n);
+
 /* Writes cp (a scalar value: below 0x110000 and no surrogate) to out and returns its length, 1..4. */
 size_t df_utf8_encode(uint32_t cp, char out[4]);
 

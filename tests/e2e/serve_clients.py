@@ -160,6 +160,23 @@ def test_abort_request(s):
     check("all is free", s.wait_idle())
 
 
+def test_abort_one_prompt(s):
+    """A name for each prompt: the one that is named ends, the other goes on to its limit."""
+    names = ["first", "zweite-\u00e9" * 10]
+    c = send(s, "/generate", {"text": ["Once", "One"], "rid": names, "sampling_params": {"max_new_tokens": 400, "ignore_eos": True}})
+    wait_for("both run", lambda: running(s)[0] == 2)
+    s.post("/abort_request", {"rid": names[1]})
+    got = b""
+    while not got.endswith(b"]"):
+        got += c.recv(65536)
+    answers = json.loads(got.split(b"\r\n\r\n")[1])
+    same("its own name", [a["meta_info"]["id"] for a in answers], names)
+    same("one was ended, one was not", [a["meta_info"]["finish_reason"]["type"] for a in answers], ["length", "abort"])
+    same("the other is whole", len(answers[0]["output_ids"]), 400)
+    c.close()
+    check("all is free", s.wait_idle())
+
+
 def test_random_aborts(s):
     """Many clients that leave at random moments, among others that stay and get the right text."""
     want = s.post(COMPLETE, {"prompt": "one two three", "max_tokens": 12, "temperature": 0}).json["choices"][0]["text"]
@@ -208,7 +225,8 @@ def test_idle_connections(s):
 
 def run():
     with Server("--parallel", "2", "--max-queue", "6") as s:
-        for test in [test_leaving, test_queue, test_slow_readers, test_keep_alive, test_abort_request, test_random_aborts,
+        for test in [test_leaving, test_queue, test_slow_readers, test_keep_alive, test_abort_request, test_abort_one_prompt,
+                     test_random_aborts,
                      test_idle_connections, test_slow_senders]:
             test(s)
 

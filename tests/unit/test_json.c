@@ -36,6 +36,19 @@ static void expect_parse(const void *text, size_t n, df_status want, const char 
   if (s == DF_OK) df_json_free(root);
 }
 
+static void test_json_equals__the_whole_string(void **state) {
+  (void)state;
+  df_json *root = parse("{\"a\":\"auto\",\"z\":\"auto\\u0000\",\"e\":\"\",\"n\":5}");
+  assert_true(df_json_equals(df_json_member(root, "a"), "auto"));
+  assert_false(df_json_equals(df_json_member(root, "a"), "aut"));
+  assert_false(df_json_equals(df_json_member(root, "a"), "autos"));
+  assert_false(df_json_equals(df_json_member(root, "z"), "auto"));
+  assert_true(df_json_equals(df_json_member(root, "e"), ""));
+  assert_false(df_json_equals(df_json_member(root, "n"), "5"));
+  assert_false(df_json_equals(df_json_member(root, "absent"), ""));
+  df_json_free(root);
+}
+
 static void expect_error(df_status got, const df_error *err, const char *text) {
   assert_int_equal(got, DF_ERR_FORMAT);
   if (!strstr(err->msg, text)) fail_msg("message \"%s\" lacks \"%s\"", err->msg, text);
@@ -471,6 +484,7 @@ static void test_json_parse__constants_as_root(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_json_parse__kinds_and_values),
+      cmocka_unit_test(test_json_equals__the_whole_string),
       cmocka_unit_test(test_json_next__keeps_file_order),
       cmocka_unit_test(test_json_parse__refuses),
       cmocka_unit_test(test_json_parse__depth_limit),

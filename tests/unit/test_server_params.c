@@ -95,6 +95,12 @@ static void test_gen__values(void **state) {
   assert_int_equal(g.p.sampling.n_bias, 2); /* the last entry of an id counts */
   assert_true(g.bias[0].id == 5 && g.bias[0].bias == 2 && g.bias[1].bias == -1);
   df_gen_release(&g);
+  take(&g, DF_FOR_LLAMA, "{\"max_tokens\":-2}");
+  assert_int_equal(g.max_tokens, -1);
+  df_gen_release(&g);
+  take(&g, DF_FOR_LLAMA, "{\"n_predict\":5,\"max_tokens\":7}"); /* llama-server's own name counts */
+  assert_int_equal(g.max_tokens, 5);
+  df_gen_release(&g);
   take(&g, DF_FOR_LLAMA, "{\"logit_bias\":[[5,false]]}");
   assert_true(isinf(g.bias[0].bias) && g.bias[0].bias < 0);
   df_gen_release(&g);
@@ -146,6 +152,9 @@ static void test_gen__what_does_not_fit_together(void **state) {
   refuse(DF_FOR_CHAT, "{\"logit_bias\":{\"1x\":1}}", "logit_bias");
   refuse(DF_FOR_CHAT, "{\"logit_bias\":{\"99999999999\":1}}", "logit_bias");
   refuse(DF_FOR_CHAT, "{\"logit_bias\":{\"1\":1e30}}", "logit_bias");
+  refuse(DF_FOR_CHAT, "{\"logit_bias\":{\" 1\":1}}", "logit_bias");
+  refuse(DF_FOR_LLAMA, "{\"logit_bias\":[[1,1,1]]}", "logit_bias");
+  refuse(DF_FOR_LLAMA, "{\"max_tokens\":-3}", "max_tokens");
   refuse(DF_FOR_CHAT, "{\"stream_options\":{\"include_usage\":1}}", "stream_options");
 }
 

@@ -73,6 +73,14 @@ static size_t slow_step(const uint8_t *set, const uint8_t *p, size_t n, bool *wh
   return best ? best : 1;
 }
 
+static void test_utf8_count__characters_not_bytes(void **state) {
+  (void)state;
+  static const char text[] = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x99\x82z";
+  assert_int_equal(df_utf8_count(text, sizeof text - 1), 5);
+  assert_int_equal(df_utf8_count(text, 3), 2);
+  assert_int_equal(df_utf8_count("", 0), 0);
+}
+
 static void test_utf8_put_replaced__equals_the_definition(void **state) {
   (void)state;
   /* Bytes next to every border of the tables. */
@@ -150,6 +158,7 @@ static void test_utf8_valid_prefix__any_place_in_long_text(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_utf8_encode__every_character),
+      cmocka_unit_test(test_utf8_count__characters_not_bytes),
       cmocka_unit_test(test_utf8_put_replaced__equals_the_definition),
       cmocka_unit_test(test_utf8_put_replaced__python_vectors),
       cmocka_unit_test(test_utf8_valid_prefix__any_place_in_long_text),
