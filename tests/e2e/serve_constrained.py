@@ -76,8 +76,8 @@ def test_many_at_once():
         v = json.loads(c["message"]["content"])
         return list(v) == [f"k{i}"] and i <= v[f"k{i}"] <= i + 5
 
-    got = in_threads([lambda i=i: one(i) for i in range(8)])
-    same("eight at once", got, [True] * 8)
+    got = in_threads([lambda i=i: one(i) for i in range(32)])
+    same("thirty-two at once", got, [True] * 32)
     check("nothing is left", S.wait_idle())
 
 

@@ -176,6 +176,35 @@ def test_stops_and_lengths():
     same("logit_bias", bias, S.post("/detokenize", {"tokens": [ids[0]] * 4}).json["content"])
 
 
+def test_limits():
+    """No new token, fewer than a block, a block, one more: exact everywhere, whole and streamed, and the reason is the length."""
+    more = {"temperature": 0, "ignore_eos": True, "stream_options": {"include_usage": True}}
+    for width in [8, 16]:
+        for n in [0, 1, 2, 3, width - 1, width, width + 1]:
+            what = f"limit {n}, width {width}: "
+            more["spec_width"] = width
+            for path, body in [("/v1/chat/completions", chat("Count to ten.", max_tokens=n, **more)),
+                               ("/v1/completions", {"prompt": "Once upon a time", "max_tokens": n, **more})]:
+                d = S.post(path, body).json
+                same(what + path, (d["usage"]["completion_tokens"], d["choices"][0]["finish_reason"]), (n, "length"))
+                c = chunks(S.stream(path, body)[1])
+                same(what + path + " streamed", (c[-1]["usage"]["completion_tokens"], c[-2]["choices"][0]["finish_reason"]),
+                     (n, "length"))
+                text = "".join((x["choices"][0].get("delta") or x["choices"][0]).get("content" if "chat" in path else "text") or ""
+                               for x in c[:-1])
+                same(what + path + ": the same text", text, d["choices"][0]["message"]["content"] if "chat" in path
+                     else d["choices"][0]["text"])
+            params = {"max_new_tokens": n, "temperature": 0, "ignore_eos": True, "spec_width": width}
+            meta = S.post("/generate", {"text": "Once upon a time", "sampling_params": params}).json["meta_info"]
+            same(what + "/generate", (meta["completion_tokens"], meta["finish_reason"]), (n, {"type": "length", "length": n}))
+            d = S.post("/completion", {"prompt": "Once upon a time", "n_predict": n, "return_tokens": True, **more}).json
+            same(what + "/completion", (d["tokens_predicted"], len(d["tokens"]), d["stop_type"]), (n, n, "limit"))
+            d = S.post("/v1/responses", {"input": "Count to ten.", "max_output_tokens": n, **more}).json
+            same(what + "/v1/responses", (d["usage"]["output_tokens"], d["status"]), (n, "incomplete"))
+    same("limits: the server goes on", S.get("/health").status, 200)
+    check("limits: nothing is left", S.wait_idle())
+
+
 def test_native():
     d = S.post("/generate", {"text": ["one two", "red green"], "sampling_params": {"max_new_tokens": 3}, "rid": "r1"}).json
     same("generate: a list gives a list", [x["meta_info"]["id"] for x in d], ["r1_0", "r1_1"])
@@ -280,7 +309,7 @@ def test_openapi():
 def run():
     global S
     with Server() as S:
-        for test in [test_chat_whole, test_chat_stream, test_several_answers, test_logprobs, test_stops_and_lengths,
+        for test in [test_chat_whole, test_chat_stream, test_several_answers, test_logprobs, test_stops_and_lengths, test_limits,
                      test_native, test_dflash_tokens, test_metrics, test_openapi]:
             try:
                 test()

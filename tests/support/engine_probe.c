@@ -104,15 +104,20 @@ static float element(df_kv_type type, const uint8_t *base, size_t i) {
 }
 
 /* K pages hold [channel][position], V pages [position][channel]. */
-void probe_draft_kv(const engine_probe *p, uint32_t layer, uint32_t head, uint32_t pos, float *k, float *v) {
-  const df_config *c = &p->drafter.d->cfg;
-  const df_kv_view kv = df_kv_store_layer(&p->drafter.kv, layer);
-  const uint32_t slot = df_kv_slot(&p->seq, pos), at = slot % DF_KV_PAGE;
+void probe_drafter_kv(const df_drafter *r, const df_kv_seq *seq, uint32_t layer, uint32_t head, uint32_t pos, float *k,
+                      float *v) {
+  const df_config *c = &r->d->cfg;
+  const df_kv_view kv = df_kv_store_layer(&r->kv, layer);
+  const uint32_t slot = df_kv_slot(seq, pos), at = slot % DF_KV_PAGE;
   const size_t page = head * kv.head_stride + slot / DF_KV_PAGE * kv.head_bytes;
   for (uint32_t i = 0; i < c->head_dim; i++) {
     k[i] = element(kv.type, kv.k + page, (size_t)i * DF_KV_PAGE + at);
     v[i] = element(kv.type, kv.v + page, (size_t)at * c->head_dim + i);
   }
+}
+
+void probe_draft_kv(const engine_probe *p, uint32_t layer, uint32_t head, uint32_t pos, float *k, float *v) {
+  probe_drafter_kv(&p->drafter, &p->seq, layer, head, pos, k, v);
 }
 
 void probe_draft(engine_probe *p, int32_t anchor, uint32_t n, uint32_t width, int32_t *drafted) {

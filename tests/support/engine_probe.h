@@ -37,6 +37,9 @@ void probe_final_norm(const engine_probe *p, const float *x, float *out);
 void probe_feature(const engine_probe *p, uint32_t row, float *out);
 /* Draft K and V of one position and KV head: head_dim values each. */
 void probe_draft_kv(const engine_probe *p, uint32_t layer, uint32_t head, uint32_t pos, float *k, float *v);
+/* The same of any drafter and sequence. */
+void probe_drafter_kv(const df_drafter *r, const df_kv_seq *seq, uint32_t layer, uint32_t head, uint32_t pos, float *k,
+                      float *v);
 /* A block of `width` rows behind n valid positions. */
 void probe_draft(engine_probe *p, int32_t anchor, uint32_t n, uint32_t width, int32_t *drafted);
 const float *probe_draft_logits(const engine_probe *p, uint32_t slot); /* slots count from 1 */

@@ -32,6 +32,18 @@ int rig_models_close(void **state) {
   return 0;
 }
 
+void rig_echo_open(rig_models *x) {
+  x->spec = tiny_spec_default();
+  x->spec.gain = 0; /* the layers add nothing to the token's own embedding */
+  x->m = tiny_open(&x->spec, 1);
+  x->d = tiny_open_draft(&x->spec, x->m);
+}
+
+void rig_echo_close(rig_models *x) {
+  df_draft_close(x->d);
+  df_model_close(x->m);
+}
+
 static void on_wake(void *user) {
   sched_rig *r = user;
   pthread_mutex_lock(&r->lock);
@@ -166,6 +178,7 @@ static void take_tokens(sched_rig *r, rig_answer *a, const df_sched_event *ev) {
   a->text_len += ev->text_len;
   a->n_tokens++;
   a->ended_drafted = ev->n_ids && ev->n_accepted == ev->n_ids;
+  a->last_n = ev->n_ids ? ev->n_ids : a->last_n;
   a->drafted += ev->n_drafted;
   r->ids_seen += ev->n_ids;
 }

@@ -27,6 +27,7 @@ typedef struct rig_answer {
   uint32_t n_started, n_tokens, drafted;
   bool done;
   bool ended_drafted; /* the last token was a draft */
+  uint32_t last_n;    /* tokens of the last event: its place in the block, counted from 1 */
   df_sched_event end; /* of DONE; its pointers are not valid */
   df_stats start;     /* of STARTED */
 } rig_answer;
@@ -50,6 +51,11 @@ typedef struct rig_models {
 
 int rig_models_open(void **state);
 int rig_models_close(void **state);
+
+/* A pair for one test: the target repeats its last token for ever and the draft knows it, so that whole blocks stand.
+ */
+void rig_echo_open(rig_models *x);
+void rig_echo_close(rig_models *x);
 
 void rig_init(sched_rig *r, df_model *m, df_draft *d, const df_sched_params *p);
 /* Frees the scheduler after everything was waited for. */

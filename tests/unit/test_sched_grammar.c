@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "dflash/dflash.h"
+#include "engine/json_schema.h"
 #include "support/sched_rig.h"
 #include "support/tiny_target.h"
 
@@ -230,6 +231,118 @@ static void test_grammar__ends_anywhere_in_a_block(void **state) {
   rig_release(&r);
 }
 
+/* A thousand answers of drafts that all stand but are longer than the grammar: it ends at every place of a block, what
+ * was drafted behind is dropped, and nothing is asked of a matcher that is through. */
+static void test_grammar__a_thousand_ends_inside_blocks(void **state) {
+  (void)state;
+  enum { LETTERS = 32 };
+  rig_models x;
+  int32_t ids[40];
+  sched_rig r;
+  char text[48];
+  uint32_t runs = 0;
+  bool cut[DF_MAX_WIDTH + 1] = {false};
+  const df_sched_params p = params(8, 0);
+  rig_echo_open(&x);
+  for (uint32_t i = 0; i < 40; i++) ids[i] = 'h';
+  rig_init(&r, x.m, x.d, &p);
+  for (uint32_t n = 1; n <= LETTERS; n++) {
+    df_grammar *g;
+    df_error err = {0};
+    (void)snprintf(text, sizeof text, "root ::= \"h\"{%u}", n);
+    assert_int_equal(df_grammar_from_gbnf(x.m->tok, text, strlen(text), &g, &err), DF_OK);
+    const uint32_t first = r.n;
+    for (uint32_t k = 0; k < 32; k++) {
+      df_job j = rig_job(ids, 8 + k, 64);
+      j.grammar = g;
+      j.spec_width = 1 + (int32_t)k % DF_MAX_WIDTH;
+      j.gen.ignore_eos = k >= 16;
+      (void)rig_submit(&r, &j);
+    }
+    df_grammar_release(g);
+    rig_wait_all(&r);
+    for (uint32_t i = first; i < r.n; i++, runs++) {
+      const rig_answer *a = rig_get(&r, i);
+      assert_int_equal(a->end.failed, DF_OK);
+      assert_int_equal(a->end.finish, DF_FINISH_EOS);
+      assert_int_equal(a->text_len, n);
+      for (uint32_t k = 0; k < n; k++) assert_int_equal(a->text[k], 'h');
+      assert_int_equal(a->n, n + 1); /* the end token, and nothing behind it */
+      assert_true(df_tokenizer_is_eog(x.m->tok, a->ids[n]));
+      cut[a->last_n] = true;
+    }
+  }
+  assert_true(runs >= 1000);
+  for (uint32_t place = 1; place <= DF_MAX_WIDTH; place++)
+    if (!cut[place]) fail_msg("no answer ended at place %u of a block", place);
+  rig_assert_at_rest(&r);
+  rig_release(&r);
+  rig_echo_close(&x);
+}
+
+/* ---- many schemas at once --------------------------------------------------------------------------------- */
+
+/* {"kN": integer from N to N + 5, "t": one of two words}, and nothing else. */
+static bool fits(const rig_answer *a, uint32_t i) {
+  char key[8];
+  df_json *v = NULL;
+  if (df_json_parse(a->text, a->text_len, &v, NULL) != DF_OK) return false;
+  (void)snprintf(key, sizeof key, "k%u", i);
+  const df_json *n = df_json_member(v, key), *t = df_json_member(v, "t");
+  const bool ok = df_json_size(v) == 2 && df_json_kind_of(n) == DF_JSON_INT && df_json_int(n) >= (int64_t)i &&
+                  df_json_int(n) <= (int64_t)i + 5 && (df_json_equals(t, "an") || df_json_equals(t, "the"));
+  df_json_free(v);
+  return ok;
+}
+
+static void submit_schemas(const fixture *f, sched_rig *r, uint32_t n) {
+  int32_t ids[100];
+  char text[256];
+  for (uint32_t i = 0; i < 100; i++) ids[i] = "{\"the\": 1, k"[i % 12];
+  for (uint32_t i = 0; i < n; i++) {
+    df_grammar *g;
+    df_error err = {0};
+    (void)snprintf(text, sizeof text,
+                   "{\"type\":\"object\",\"properties\":{\"k%u\":{\"type\":\"integer\",\"minimum\":%u,\"maximum\":%u},"
+                   "\"t\":{\"enum\":[\"an\",\"the\"]}},\"required\":[\"k%u\",\"t\"],\"additionalProperties\":false}",
+                   i, i, i + 5, i);
+    if (df_json_schema_grammar(f->m->tok, text, strlen(text), false, &g, &err) != DF_OK) fail_msg("%s", err.msg);
+    df_job j = rig_job(ids, 100, 120);
+    j.grammar = g;
+    j.gen.ignore_eos = false;
+    j.gen.sampling.seed = i;
+    j.gen.sampling.temperature = i % 2 ? 0.9f : 0;
+    j.spec_width = i % 4 == 3 ? 1 : 2 + (int32_t)i % 15;
+    (void)rig_submit(r, &j);
+    df_grammar_release(g);
+  }
+  rig_assert_at_rest(r);
+}
+
+/* Thirty-two requests behind one long prompt, each with a schema of its own, drafting: every answer fits its own schema
+ * and is the one that it has alone and without drafts. */
+static void test_schemas__thirty_two_at_once(void **state) {
+  fixture *f = *state;
+  enum { N = 32 };
+  sched_rig r, alone;
+  df_sched_stats st;
+  df_sched_params p = params(1, 0);
+  rig_init(&alone, f->m, NULL, &p);
+  submit_schemas(f, &alone, N); /* through before the other one begins: they share the model's threads */
+  p.engine.max_seqs = N;
+  rig_init(&r, f->m, f->d, &p);
+  submit_schemas(f, &r, N);
+  for (uint32_t i = 0; i < N; i++) {
+    const rig_answer *a = rig_get(&r, i);
+    rig_assert_same(a, rig_get(&alone, i), "with company");
+    if (a->end.finish != DF_FINISH_EOS || !fits(a, i)) fail_msg("schema %u: \"%.*s\"", i, (int)a->text_len, a->text);
+  }
+  df_sched_get_stats(r.s, &st);
+  assert_true(st.drafted > N && st.cached_tokens > 20 * 64); /* they drafted, and shared their beginning */
+  rig_release(&alone);
+  rig_release(&r);
+}
+
 /* ---- a constraint that ends without an end token ---------------------------------------------------------- */
 
 typedef struct script {
@@ -324,6 +437,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_grammar__same_text_with_drafts_and_company),
       cmocka_unit_test(test_grammar__ends_anywhere_in_a_block),
+      cmocka_unit_test(test_grammar__a_thousand_ends_inside_blocks),
+      cmocka_unit_test(test_schemas__thirty_two_at_once),
       cmocka_unit_test(test_constraint__ends_when_nothing_may_come),
   };
   return cmocka_run_group_tests_name("sched_grammar", tests, setup, teardown);
