@@ -467,7 +467,7 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
   socket_options(fd);
   c->bev = bufferevent_socket_new(h->base, fd, BEV_OPT_CLOSE_ON_FREE);
   c->deadline = event_new(h->base, -1, 0, on_deadline, c);
-  const struct timeval stuck = {.tv_sec = DF_HTTP_WRITE_S}, idle = {.tv_sec = DF_HTTP_IDLE_S};
+  const struct timeval stuck = {.tv_sec = h->p.write_s}, idle = {.tv_sec = DF_HTTP_IDLE_S};
   if (!c->bev || !c->deadline || event_add(c->deadline, &idle) != 0) {
     conn_free(c);
     return;
@@ -508,12 +508,24 @@ static df_status bind_any(df_http *h, const struct addrinfo *list, df_error *err
   return st;
 }
 
+struct event_base *df_http_base(void) {
+  struct event_config *config = event_config_new();
+  if (!config) return NULL;
+  (void)event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
+  /* Otherwise a deadline set after a long piece of work counts from before it, and has passed at once. */
+  (void)event_config_set_flag(config, EVENT_BASE_FLAG_NO_CACHE_TIME);
+  struct event_base *base = event_base_new_with_config(config);
+  event_config_free(config);
+  return base;
+}
+
 df_status df_http_create(struct event_base *base, const df_http_params *p, df_http **out, df_error *err) {
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *list = NULL;
   char port[8];
   df_http *h = df_calloc(1, sizeof *h);
   if (!h) return DF_OOM(err, "the server", sizeof *h);
   h->base = base, h->p = *p;
+  if (h->p.write_s == 0) h->p.write_s = DF_HTTP_WRITE_S;
   h->id_salt = df_now_ns() * 0x9E3779B97F4A7C15u ^ (uint64_t)getpid() << 48;
   (void)snprintf(port, sizeof port, "%u", (unsigned)p->port);
   df_status st;

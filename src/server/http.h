@@ -59,10 +59,14 @@ typedef struct df_http_params {
   uint16_t port; /* 0 = a free one */
   size_t max_body;
   uint32_t max_connections;
+  uint32_t write_s; /* 0 = DF_HTTP_WRITE_S */
   df_http_ops ops;
   void *user;
 } df_http_params;
 
+/* The loop for df_http_create: for one thread, and its deadlines count from the moment they are set. event_base_free;
+ * NULL without memory. */
+struct event_base *df_http_base(void);
 /* Binds and listens. DF_ERR_IO (address in use, unknown host), DF_ERR_MEMORY. */
 df_status df_http_create(struct event_base *base, const df_http_params *p, df_http **out, df_error *err) DF_CHECK;
 void df_http_free(df_http *h); /* closes everything at once; handlers are not called. NULL is fine */

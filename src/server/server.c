@@ -282,14 +282,7 @@ df_status df_serve(const df_serve_params *p, df_error *err) {
   s->p = *p;
   s->started = (int64_t)time(NULL);
   df_server_metrics_init(&s->metrics);
-  struct event_config *config = event_config_new();
-  if (config) {
-    (void)event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
-    /* Otherwise a deadline set after a long piece of work counts from before it, and has passed at once. */
-    (void)event_config_set_flag(config, EVENT_BASE_FLAG_NO_CACHE_TIME);
-  }
-  s->base = config ? event_base_new_with_config(config) : NULL;
-  if (config) event_config_free(config);
+  s->base = df_http_base();
   if (!s->base) {
     st = DF_FAIL(err, DF_ERR_MEMORY, "could not set up the event loop");
     goto done;
