@@ -111,6 +111,12 @@ df_stats df_task_stats(const df_task *t) {
   return a;
 }
 
+static uint32_t reasoning_tokens(const df_task *t) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < t->n_choices; i++) n += df_reasoning_tokens(&t->choices[i].thought, t->choices[i].done);
+  return n;
+}
+
 void df_usage_json(df_json_out *w, const df_task *t) {
   const df_stats a = df_task_stats(t);
   const bool responses = t->shape->family == DF_FOR_RESPONSES;
@@ -126,7 +132,7 @@ void df_usage_json(df_json_out *w, const df_task *t) {
   df_json_out_close(w);
   df_json_out_key(w, responses ? "output_tokens_details" : "completion_tokens_details");
   df_json_out_object(w);
-  df_json_put_u64(w, "reasoning_tokens", 0);
+  df_json_put_u64(w, "reasoning_tokens", reasoning_tokens(t));
   /* not OpenAI's accepted_prediction_tokens: those are predictions of the client */
   df_json_put_u64(w, "draft_tokens", a.drafted);
   df_json_put_u64(w, "draft_tokens_accepted", a.accepted);

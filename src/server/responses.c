@@ -263,6 +263,7 @@ static df_status read_input(df_task *t, const df_json *body, const df_json *inst
   df_status st = write_input(body, instructions, &messages, err);
   const df_chat_input in = {.messages = messages.data, .kwargs = kwargs, .add_generation_prompt = true};
   if (st == DF_OK) st = df_chat_render(t->server->m.model, t->server->chat, &in, &text, err);
+  if (st == DF_OK) t->think = df_think_mode_of_prompt(text.data ? text.data : "", text.len);
   if (st == DF_OK)
     st = df_prompt_add_text(&t->prompts, t->server->m.model, text.data ? text.data : "", text.len, true, err);
   df_buf_release(&messages);

@@ -13,6 +13,7 @@
 #include "server/http.h"
 #include "server/params.h"
 #include "server/prompts.h"
+#include "server/reasoning.h"
 #include "server/server.h"
 #include "server/server_metrics.h"
 #include "server/tool_calls.h"
@@ -53,8 +54,9 @@ struct df_choice {
   df_answer_parser *parser;         /* chat: reasoning and calls taken out of the text; NULL = all is content */
   df_buf content, reasoning, calls; /* chat, whole replies: what the parser found; calls are JSON objects */
   uint32_t n_calls;
-  bool echoed;         /* completions: the prompt is out */
-  uint64_t text_chars; /* characters in the reply so far, for text_offset */
+  df_reasoning thought; /* counts tokens of reasoning */
+  bool echoed;          /* completions: the prompt is out */
+  uint64_t text_chars;  /* characters in the reply so far, for text_offset */
 };
 
 /* The news of one step for one choice. */

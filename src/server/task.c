@@ -241,6 +241,7 @@ void df_task_start(df_task *t) {
     c->matched_id = c->matched_string = -1;
     df_detok_init(&c->pieces, t->server->m.model->tok, t->gen.p.show_special);
     c->offsets = c->pieces;
+    df_reasoning_init(&c->thought, t->think);
   }
   st = submit_all(t, &err);
   if (st != DF_OK) df_task_fail_error(t, &err, NULL);
@@ -324,6 +325,17 @@ static void note_latency(df_server *s, df_choice *c, uint32_t n) {
   s->metrics.tokens_sent += n;
 }
 
+static void count_reasoning(const df_task *t, df_choice *c, const df_sched_event *ev) {
+  const df_tokenizer *tok = t->server->m.model->tok;
+  for (uint32_t i = 0; i < ev->n_ids; i++) {
+    const char *bytes = "";
+    size_t n = 0;
+    if (t->gen.p.show_special || !df_tokenizer_is_special(tok, ev->ids[i]))
+      (void)df_tokenizer_piece(tok, ev->ids[i], &bytes, &n);
+    df_reasoning_token(&c->thought, bytes, n);
+  }
+}
+
 static void on_tokens(df_task *t, df_choice *c, const df_sched_event *ev) {
   if (!t->x || t->gen.max_tokens == 0) return;
   df_error err;
@@ -335,6 +347,7 @@ static void on_tokens(df_task *t, df_choice *c, const df_sched_event *ev) {
                 .n_accepted = ev->n_accepted};
   note_latency(t->server, c, ev->n_ids);
   df_status st = keep_tokens(c, ev, &err);
+  count_reasoning(t, c, ev);
   if (st == DF_OK && t->gen.stream) st = begin(t, &err);
   if (st == DF_OK && t->gen.stream) st = t->shape->piece(t, c, &p, &err);
   if (st != DF_OK)

@@ -121,10 +121,48 @@ def test_tools():
     same("a conversation with calls", r.status, 200)
 
 
+def reasoning_in(tokens):
+    """Tokens with a byte between the tags of a text that begins with <think>."""
+    text, at, n = "".join(tokens), 0, 0
+    end = text.find("</think>") if "</think>" in text else len(text)
+    for t in tokens:
+        n += max(at, 7) < min(at + len(t), end)
+        at += len(t)
+    return n
+
+
+def test_reasoning_tokens():
+    """Counted exactly, whole and streamed, and never more than there are tokens, wherever a block is cut."""
+    grammar = 'root ::= "<think>\\n" [a-z ]{12,30} "\\n</think>\\n" ("yes" | "no")'
+    for width in [1, 4, 8]:
+        for limit in list(range(1, 12)) + [60]:
+            body = chat("Is it? Think first.", max_tokens=limit, grammar=grammar, logprobs=True, spec_width=width)
+            d = S.post(CHAT, body).json
+            u, m = d["usage"], d["choices"][0]
+            tokens = [e["token"] for e in m["logprobs"]["content"] if e["token"] not in ("<|im_end|>", "<|endoftext|>")]
+            n = u["completion_tokens_details"]["reasoning_tokens"]
+            same(f"reasoning, width {width}, {limit} tokens", n, reasoning_in(tokens))
+            check(f"reasoning, width {width}, {limit} tokens: not more than there are", n <= u["completion_tokens"], u)
+        check(f"reasoning, width {width}: some, and an answer behind it", 0 < n < u["completion_tokens"] and
+              m["message"]["reasoning_content"] and m["message"]["content"] in ("yes", "no"), d)
+        _, found, _ = S.stream(CHAT, {**body, "stream_options": {"include_usage": True}})
+        same(f"reasoning, width {width}: streamed", chunks(found)[-1]["usage"], {**u, **{
+            "prompt_tokens_details": chunks(found)[-1]["usage"]["prompt_tokens_details"]}})
+    stop = m["message"]["reasoning_content"][5:9]
+    d = S.post(CHAT, {**body, "stop": [stop], "spec_width": 8}).json
+    u = d["usage"]
+    check("reasoning: stopped inside", u["completion_tokens_details"]["reasoning_tokens"] <= u["completion_tokens"] and
+          "reasoning_content" in d["choices"][0]["message"] and d["choices"][0]["message"]["content"] == "", d)
+    d = S.post(CHAT, chat("Hi", max_tokens=4)).json
+    same("no reasoning: none counted", d["usage"]["completion_tokens_details"]["reasoning_tokens"], 0)
+    r = S.post("/v1/responses", {"input": "x", "max_output_tokens": 4}).json
+    same("responses: none counted", r["usage"]["output_tokens_details"]["reasoning_tokens"], 0)
+
+
 def run():
     global S
     with Server("--parallel", "6") as S:
-        for test in [test_schema, test_grammar, test_many_at_once, test_tools]:
+        for test in [test_schema, test_grammar, test_many_at_once, test_tools, test_reasoning_tokens]:
             test()
 
 
