@@ -1,11 +1,9 @@
 """Faults at the border of the server: thousands of clients that leave in every state, vanish, half-close, or hold idle
 connections; too little KV memory; a killed server whose clients try again; and the books that must balance afterwards.
 
-With DF_TEST_LONG=1 in SERVE_LONG (serve_faults.sh passes it on) a hundred thousand clients leave.
-"""
+tools/soak does the same for as long as one likes."""
 import http.client
 import json
-import os
 import random
 import resource
 import signal
@@ -17,8 +15,7 @@ import time
 from serve_lib import Server, chat, check, chunks, in_threads, main, program, same
 
 CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
-LONG = os.environ.get("SERVE_LONG") == "1"
-ABORTS = 100000 if LONG else 2000
+ABORTS = 2000
 
 
 def send(s, path, body):
@@ -349,4 +346,5 @@ def test_one_server():
         books(s, "one server")
 
 
-main([test_company, test_one_server, test_small_pool, test_kill, test_aborts])
+if __name__ == "__main__":
+    main([test_company, test_one_server, test_small_pool, test_kill, test_aborts])
