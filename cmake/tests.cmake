@@ -2,9 +2,7 @@
 # examples/*.c and bench/*.c one program each.
 if(DF_TESTS)
   enable_testing()
-  find_program(DF_NVCC nvcc HINTS /usr/local/cuda/bin)
-  cmake_path(GET DF_NVCC PARENT_PATH DF_CUDA_BIN)
-  find_path(DF_CUDA_HEADERS cuda_runtime_api.h HINTS ${DF_CUDA_BIN}/../include)
+  find_path(DF_CUDA_HEADERS cuda_runtime_api.h HINTS ${DF_CUDA_INCLUDE} $ENV{CUDA_HOME}/include /usr/local/cuda/include)
   pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
   file(GLOB TEST_SUPPORT CONFIGURE_DEPENDS tests/support/*.c)
   add_library(dflash_test_support STATIC tests/support/empty.c ${TEST_SUPPORT})
@@ -21,7 +19,7 @@ if(DF_TESTS)
     elseif(name MATCHES "^test_(server|tool_calls)")
       target_link_libraries(${name} PRIVATE dflash_server)
     endif()
-    if(name STREQUAL test_cuda_exec AND DF_CUDA_HEADERS)
+    if(name STREQUAL test_cuda_exec AND DF_CUDA_HEADERS AND EXISTS ${CMAKE_SOURCE_DIR}/src/device/cuda/cuda_kernels.h)
       # The C side of the CUDA device on a made-up runtime, whatever this build itself has: these objects come first.
       file(GLOB CUDA_FAKE CONFIGURE_DEPENDS src/device/cuda/cuda_*.c tests/cuda/fake/*.c)
       target_sources(${name} PRIVATE ${CUDA_FAKE})
@@ -34,6 +32,25 @@ if(DF_TESTS)
   add_executable(write_tiny_model tests/tools/write_tiny_model.c)
   target_link_libraries(write_tiny_model PRIVATE dflash_test_support)
   set_target_properties(write_tiny_model PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endif()
+
+# The engine on the CUDA device with emulated kernels, where those are built (cmake/cuda.cmake).
+function(df_cuda_engine_test)
+  if(NOT DF_CUDA_EMU_OBJECTS OR NOT DF_CUDA_HEADERS)
+    return()
+  endif()
+  add_executable(test_cuda_engine tests/cuda/engine/test_cuda_engine.c tests/cuda/fake/emulated_launch.c
+    tests/cuda/fake/fake_cudart.c src/device/cuda/cuda_device.c src/device/cuda/cuda_memory.c src/device/cuda/cuda_exec.c
+    ${DF_CUDA_EMU_OBJECTS})
+  set_source_files_properties(${DF_CUDA_EMU_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  target_compile_definitions(test_cuda_engine PRIVATE DF_HAVE_CUDA=1)
+  target_include_directories(test_cuda_engine SYSTEM PRIVATE ${DF_CUDA_HEADERS})
+  target_link_options(test_cuda_engine PRIVATE LINKER:--wrap=df_cuda_launch,--wrap=df_cuda_built_archs)
+  target_link_libraries(test_cuda_engine PRIVATE dflash_test_support stdc++)
+  set_target_properties(test_cuda_engine PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endfunction()
+if(DF_TESTS)
+  cmake_language(DEFER CALL df_cuda_engine_test) # when everybody has said what is built
 endif()
 
 file(GLOB EXTRA CONFIGURE_DEPENDS examples/*.c bench/*.c)

@@ -79,6 +79,9 @@ df_status df_engine_calibrate(df_engine *e, df_error *err) {
   }
   DF_TRY(df_kv_seq_init(&seq, e->pages.size, e->n_ctx, err));
   df_status s = df_kv_seq_reserve(&seq, &e->pages, DF_MIN(depth + DF_MAX_WIDTH, e->n_ctx), err);
+  /* On a card recording takes longer than many steps. */
+  for (uint32_t i = 0; i < N_WIDTHS && s == DF_OK && !e->m->device->is_host; i++)
+    if (w[i].width) s = df_spec_prepare(&e->step, 1, w[i].width, false, err);
   if (s == DF_OK) s = time_all(e, &seq, w, depth, err);
   df_kv_seq_release(&seq, &e->pages);
   fill_deep(w);

@@ -38,9 +38,9 @@ void device_files_write(device_files *f, const tiny_spec *s) {
 
 void device_files_release(device_files *f) { test_dir_remove(f->dir); }
 
-static df_generate_params how(uint32_t i) {
+static df_generate_params how(uint32_t i, bool small) {
   df_generate_params g = df_generate_params_default();
-  g.max_tokens = 24 + 5 * i;
+  g.max_tokens = small ? 6 + 2 * i : 24 + 5 * i;
   g.ignore_eos = g.hash_logits = true;
   g.sampling.seed = 5 + i;
   if (i == 1) g.sampling.temperature = 0.8f;
@@ -48,15 +48,15 @@ static df_generate_params how(uint32_t i) {
   return g;
 }
 
-static void run_requests(df_engine *e, device_answer *out) {
-  static const uint32_t k_prompt[DEVICE_BATCH] = {7, 40, LONG};
+static void run_requests(df_engine *e, bool small, device_answer *out) {
+  const uint32_t k_prompt[DEVICE_BATCH] = {7, small ? 18 : 40, small ? 37 : LONG};
   df_error err = {0};
   df_request q[DEVICE_BATCH];
   df_request *all[DEVICE_BATCH];
   int32_t ids[LONG];
   bool busy = true;
   for (uint32_t i = 0; i < DEVICE_BATCH; i++) {
-    const df_generate_params g = how(i);
+    const df_generate_params g = how(i, small);
     for (uint32_t j = 0; j < k_prompt[i]; j++) ids[j] = (int32_t)((j * 31 + i * 17 + j * j * 7) % 251);
     must(df_engine_request(e, &q[i], ids, k_prompt[i], 0, NULL, &g, &err), &err);
     all[i] = &q[i];
@@ -111,7 +111,7 @@ void device_answers(const device_files *f, const char *device, const device_sett
   must(df_model_open(f->target, &mp, &m, &err), &err);
   must(df_draft_open(f->draft, m, &dp, &d, &err), &err);
   must(df_engine_init(&e, m, d, &p, &err), &err);
-  run_requests(&e, out);
+  run_requests(&e, s->small, out);
   df_engine_release(&e);
   df_draft_close(d);
   df_model_close(m);

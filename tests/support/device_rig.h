@@ -35,6 +35,7 @@ typedef struct device_answer {
 typedef struct device_setting {
   const char *backend, *decode;
   bool overlap, eager, f32;
+  bool small; /* short prompts and answers, for slow devices */
   uint32_t page_size;
   int32_t drafts; /* -1: the controller chooses */
   uint32_t draft_vocab;

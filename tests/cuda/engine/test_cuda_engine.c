@@ -1,0 +1,82 @@
+/* The whole engine on the CUDA device without a card: the C side of the device as it is, the kernels' own sources
+ * emulated on the host, a made-up runtime in between. Quantised models give the processor's tokens and logits, bit for
+ * bit; models with F16 weights give the same ones however they are run.
+ *
+ *   test_cuda_engine [--long]      long: every setting with long prompts too */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+
+#include <string.h>
+
+#include "cuda/fake/fake_cuda.h"
+#include "support/device_rig.h"
+
+static bool g_long;
+
+static void begin(device_files *f, df_dtype type) {
+  const tiny_spec spec = device_rich_spec(type);
+  const fake_card card = fake_card_default();
+  fake_set(&card);
+  device_files_write(f, &spec);
+}
+
+static void same(const device_answer *got, const device_answer *want, uint32_t setting) {
+  for (uint32_t r = 0; r < DEVICE_BATCH; r++) {
+    assert_int_equal(got[r].n, want[r].n);
+    if (memcmp(got[r].ids, want[r].ids, want[r].n * sizeof *want[r].ids) != 0 || got[r].hash != want[r].hash)
+      fail_msg("setting %u, request %u differs", setting, r);
+  }
+}
+
+static void test_quantised__the_processors_bits(void **state) {
+  (void)state;
+  device_files f;
+  uint32_t n;
+  const device_setting *s = device_settings(&n);
+  begin(&f, DF_Q8_0);
+  for (uint32_t i = 0; i < n; i++) {
+    device_answer want[DEVICE_BATCH], got[DEVICE_BATCH];
+    device_setting one = s[i];
+    if (one.f32) continue;
+    one.small = !g_long;
+    device_answers(&f, NULL, &one, want);
+    device_answers(&f, "cuda", &one, got);
+    same(got, want, i);
+  }
+  device_files_release(&f);
+}
+
+static void test_halves__however_they_are_run(void **state) {
+  (void)state;
+  device_files f;
+  uint32_t n;
+  const device_setting *s = device_settings(&n);
+  device_answer first[DEVICE_BATCH];
+  bool any = false;
+  begin(&f, DF_F16);
+  for (uint32_t i = 0; i < n; i++) {
+    device_answer got[DEVICE_BATCH];
+    device_setting one = s[i];
+    if (one.f32) continue;
+    one.small = !g_long;
+    device_answers(&f, "cuda", &one, got);
+    if (any) same(got, first, i);
+    if (!any) memcpy(first, got, sizeof first);
+    any = true;
+  }
+  device_files_release(&f);
+}
+
+int main(int argc, char **argv) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_quantised__the_processors_bits),
+      cmocka_unit_test(test_halves__however_they_are_run),
+  };
+  g_long = argc > 1 && strcmp(argv[1], "--long") == 0;
+  return cmocka_run_group_tests_name("cuda_engine", tests, NULL, NULL);
+}

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# The engine on the CUDA device with the kernels emulated on the host (tests/cuda/engine). DF_TEST_LONG: long prompts too.
+program="${DF_BUILD_DIR:-build/release}/tests/test_cuda_engine"
+if [ ! -x "$program" ]; then
+  echo "not built (no C++ compiler, no CUDA headers, or a build with sanitizers): skipped"
+  echo "0 passed, 0 failed, 1 skipped"
+  exit 0
+fi
+long=()
+if [ "${DF_TEST_LONG-0}" != 0 ]; then long=(--long); fi
+exec "$program" "${long[@]}"
