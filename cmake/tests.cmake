@@ -21,7 +21,7 @@ if(DF_TESTS)
     endif()
     if(name STREQUAL test_cuda_exec AND DF_CUDA_HEADERS AND EXISTS ${CMAKE_SOURCE_DIR}/src/device/cuda/cuda_kernels.h)
       # The C side of the CUDA device on a made-up runtime, whatever this build itself has: these objects come first.
-      file(GLOB CUDA_FAKE CONFIGURE_DEPENDS src/device/cuda/cuda_*.c tests/cuda/fake/*.c)
+      file(GLOB CUDA_FAKE CONFIGURE_DEPENDS src/device/cuda/cuda_*.c tests/cuda/fake/fake_*.c)
       target_sources(${name} PRIVATE ${CUDA_FAKE})
       target_compile_definitions(${name} PRIVATE DF_HAVE_CUDA=1 DF_FAKE_CUDA=1)
       target_include_directories(${name} SYSTEM PRIVATE ${DF_CUDA_HEADERS})
