@@ -2,7 +2,7 @@
  * emulated on the host, a made-up runtime in between. Quantised models give the processor's tokens and logits, bit for
  * bit; models with F16 weights give the same ones however they are run.
  *
- *   test_cuda_engine [--long]      long: every setting with long prompts too */
+ *   test_cuda_engine [--long]      long: every setting, with long prompts */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +42,7 @@ static void test_quantised__the_processors_bits(void **state) {
   for (uint32_t i = 0; i < n; i++) {
     device_answer want[DEVICE_BATCH], got[DEVICE_BATCH];
     device_setting one = s[i];
-    if (one.f32) continue;
+    if (one.f32 || (!g_long && i > 2)) continue;
     one.small = !g_long;
     device_answers(&f, NULL, &one, want);
     device_answers(&f, "cuda", &one, got);
@@ -62,7 +62,7 @@ static void test_halves__however_they_are_run(void **state) {
   for (uint32_t i = 0; i < n; i++) {
     device_answer got[DEVICE_BATCH];
     device_setting one = s[i];
-    if (one.f32) continue;
+    if (one.f32 || (!g_long && i > 2)) continue;
     one.small = !g_long;
     device_answers(&f, "cuda", &one, got);
     if (any) same(got, first, i);
