@@ -102,6 +102,7 @@ void df_batch_view(df_batch *view, const df_batch *b, uint32_t s0, uint32_t s1, 
   *view = *b;
   view->q_start = q_start;
   view->n_seqs = s1 - s0;
+  view->n_live = b->n_live <= s0 ? 0 : DF_MIN(b->n_live, s1) - s0;
   view->n_rows = (s1 - s0) * width;
   view->ids = b->ids + r0;
   view->pos = b->pos + r0;

@@ -59,6 +59,11 @@ static const field k_attn[] = {{AT(df_op_attn, batch), FIELD_BATCH},   {AT(df_op
                                {AT(df_op_attn, out.f), FIELD_ADDRESS}, {AT(df_op_attn, out.q), FIELD_ADDRESS},
                                {AT(df_op_attn, kv.k), FIELD_ADDRESS},  {AT(df_op_attn, kv.v), FIELD_ADDRESS},
                                {AT(df_op_attn, mask), FIELD_MASK},     {AT(df_op_attn, parts), FIELD_ADDRESS}};
+static const field k_extern[] = {
+    {AT(df_op_extern, attn.batch), FIELD_BATCH},   {AT(df_op_extern, attn.q), FIELD_ADDRESS},
+    {AT(df_op_extern, attn.out.f), FIELD_ADDRESS}, {AT(df_op_extern, attn.out.q), FIELD_ADDRESS},
+    {AT(df_op_extern, attn.kv.k), FIELD_ADDRESS},  {AT(df_op_extern, attn.kv.v), FIELD_ADDRESS},
+    {AT(df_op_extern, attn.mask), FIELD_MASK},     {AT(df_op_extern, page_table), FIELD_ADDRESS}};
 static const field k_recurrent[] = {
     {AT(df_op_recurrent, batch), FIELD_BATCH},       {AT(df_op_recurrent, q), FIELD_ADDRESS},
     {AT(df_op_recurrent, k), FIELD_ADDRESS},         {AT(df_op_recurrent, v), FIELD_ADDRESS},
@@ -77,10 +82,19 @@ static const struct {
   const field *fields;
   size_t n;
 } k_ops[DF_OP_COUNT] = {
-    [DF_OP_EMBED] = FIELDS(k_embed),     [DF_OP_NORM] = FIELDS(k_norm),       [DF_OP_QUANTIZE] = FIELDS(k_quantize),
-    [DF_OP_LINEAR] = FIELDS(k_linear),   [DF_OP_FFN_UP] = FIELDS(k_ffn_up),   [DF_OP_ROPE_KV] = FIELDS(k_rope_kv),
-    [DF_OP_TAP] = FIELDS(k_tap),         [DF_OP_ATTN_NAIVE] = FIELDS(k_attn), [DF_OP_ATTN_TILE] = FIELDS(k_attn),
-    [DF_OP_ATTN_SPLIT] = FIELDS(k_attn), [DF_OP_ATTN_MERGE] = FIELDS(k_attn), [DF_OP_RECURRENT] = FIELDS(k_recurrent),
+    [DF_OP_EMBED] = FIELDS(k_embed),
+    [DF_OP_NORM] = FIELDS(k_norm),
+    [DF_OP_QUANTIZE] = FIELDS(k_quantize),
+    [DF_OP_LINEAR] = FIELDS(k_linear),
+    [DF_OP_FFN_UP] = FIELDS(k_ffn_up),
+    [DF_OP_ROPE_KV] = FIELDS(k_rope_kv),
+    [DF_OP_TAP] = FIELDS(k_tap),
+    [DF_OP_ATTN_NAIVE] = FIELDS(k_attn),
+    [DF_OP_ATTN_TILE] = FIELDS(k_attn),
+    [DF_OP_ATTN_SPLIT] = FIELDS(k_attn),
+    [DF_OP_ATTN_MERGE] = FIELDS(k_attn),
+    [DF_OP_ATTN_EXTERN] = FIELDS(k_extern),
+    [DF_OP_RECURRENT] = FIELDS(k_recurrent),
     [DF_OP_ARGMAX] = FIELDS(k_argmax),
 };
 

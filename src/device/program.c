@@ -22,9 +22,9 @@ struct df_program {
 };
 
 const char *df_op_name(df_op_kind k) {
-  static const char *const names[] = {"embed",      "norm",      "quantize",   "linear",    "ffn-up",
-                                      "rope-kv",    "tap",       "attn-naive", "attn-tile", "attn-split",
-                                      "attn-merge", "recurrent", "argmax"};
+  static const char *const names[] = {"embed",      "norm",        "quantize",   "linear",    "ffn-up",
+                                      "rope-kv",    "tap",         "attn-naive", "attn-tile", "attn-split",
+                                      "attn-merge", "attn-extern", "recurrent",  "argmax"};
   return (unsigned)k < DF_OP_COUNT ? names[k] : "?";
 }
 
@@ -112,14 +112,20 @@ static df_status push(df_program *p, df_op_kind kind, const void *args, size_t b
 }
 
 size_t df_op_args_bytes(df_op_kind k) {
-  static const size_t bytes[DF_OP_COUNT] = {
-      [DF_OP_EMBED] = sizeof(df_op_embed),       [DF_OP_NORM] = sizeof(df_op_norm),
-      [DF_OP_QUANTIZE] = sizeof(df_op_quantize), [DF_OP_LINEAR] = sizeof(df_op_linear),
-      [DF_OP_FFN_UP] = sizeof(df_op_ffn_up),     [DF_OP_ROPE_KV] = sizeof(df_op_rope_kv),
-      [DF_OP_TAP] = sizeof(df_op_tap),           [DF_OP_ATTN_NAIVE] = sizeof(df_op_attn),
-      [DF_OP_ATTN_TILE] = sizeof(df_op_attn),    [DF_OP_ATTN_SPLIT] = sizeof(df_op_attn),
-      [DF_OP_ATTN_MERGE] = sizeof(df_op_attn),   [DF_OP_RECURRENT] = sizeof(df_op_recurrent),
-      [DF_OP_ARGMAX] = sizeof(df_op_argmax)};
+  static const size_t bytes[DF_OP_COUNT] = {[DF_OP_EMBED] = sizeof(df_op_embed),
+                                            [DF_OP_NORM] = sizeof(df_op_norm),
+                                            [DF_OP_QUANTIZE] = sizeof(df_op_quantize),
+                                            [DF_OP_LINEAR] = sizeof(df_op_linear),
+                                            [DF_OP_FFN_UP] = sizeof(df_op_ffn_up),
+                                            [DF_OP_ROPE_KV] = sizeof(df_op_rope_kv),
+                                            [DF_OP_TAP] = sizeof(df_op_tap),
+                                            [DF_OP_ATTN_NAIVE] = sizeof(df_op_attn),
+                                            [DF_OP_ATTN_TILE] = sizeof(df_op_attn),
+                                            [DF_OP_ATTN_SPLIT] = sizeof(df_op_attn),
+                                            [DF_OP_ATTN_MERGE] = sizeof(df_op_attn),
+                                            [DF_OP_ATTN_EXTERN] = sizeof(df_op_extern),
+                                            [DF_OP_RECURRENT] = sizeof(df_op_recurrent),
+                                            [DF_OP_ARGMAX] = sizeof(df_op_argmax)};
   return (unsigned)k < DF_OP_COUNT ? bytes[k] : 0;
 }
 
@@ -214,6 +220,11 @@ df_status df_emit_attn(df_program *p, df_op_kind kind, const df_op_attn *a, df_e
     default: return DF_FAIL(err, DF_ERR_INTERNAL, "op %d is no attention op", (int)kind);
   }
   return push(p, kind, a, sizeof *a, n, err);
+}
+
+df_status df_emit_attn_extern(df_program *p, const df_op_extern *a, df_error *err) {
+  if (!a->launch) return DF_FAIL(err, DF_ERR_INTERNAL, "attn-extern without a launcher");
+  return push(p, DF_OP_ATTN_EXTERN, a, sizeof *a, 1, err);
 }
 
 df_status df_emit_recurrent(df_program *p, const df_op_recurrent *a, df_error *err) {

@@ -36,6 +36,7 @@ typedef enum df_op_kind {
   DF_OP_ATTN_TILE,
   DF_OP_ATTN_SPLIT,
   DF_OP_ATTN_MERGE,
+  DF_OP_ATTN_EXTERN,
   DF_OP_RECURRENT,
   DF_OP_ARGMAX,
   DF_OP_COUNT
@@ -164,6 +165,18 @@ typedef struct df_op_attn {
   float *parts;               /* SPLIT, MERGE: [seq][kv head][tile][kv chunk][query][16 + head_dim] */
 } df_op_attn;
 
+/* Attention by kernels from elsewhere: who emits the op launches it too. `env` is the executor's (device/cuda:
+ * df_cuda_env), addresses in op are the device's. Called once while a program is recorded, or once a pass; it neither
+ * allocates nor waits. 0 or an error code of the device. */
+typedef struct df_op_extern {
+  df_op_attn attn;
+  const uint32_t *page_table; /* that of attn.batch */
+  int (*launch)(void *self, const struct df_op_extern *op, const void *env);
+  void *self;      /* outlives the program */
+  uint32_t record; /* the emitter's number of what this and other ops of the program share */
+  bool first;      /* of those ops */
+} df_op_extern;
+
 /* A gated delta rule, one state matrix per (sequence, KV head); see attention/recurrent.h. */
 typedef struct df_op_recurrent {
   const df_batch *batch;
@@ -218,6 +231,7 @@ df_status df_emit_ffn_up(df_program *p, const df_op_ffn_up *a, df_error *err) DF
 df_status df_emit_rope_kv(df_program *p, const df_op_rope_kv *a, df_error *err) DF_CHECK;
 df_status df_emit_tap(df_program *p, const df_op_tap *a, df_error *err) DF_CHECK;
 df_status df_emit_attn(df_program *p, df_op_kind kind, const df_op_attn *a, df_error *err) DF_CHECK;
+df_status df_emit_attn_extern(df_program *p, const df_op_extern *a, df_error *err) DF_CHECK;
 df_status df_emit_recurrent(df_program *p, const df_op_recurrent *a, df_error *err) DF_CHECK;
 df_status df_emit_argmax(df_program *p, const df_op_argmax *a, df_error *err) DF_CHECK;
 

@@ -26,7 +26,12 @@ static df_status cpu_fits(df_device *d, uint64_t bytes, const char *what, df_err
 }
 
 static df_status cpu_prepare(df_device *d, df_program *p, bool recorded, df_error *err) {
-  (void)d, (void)p, (void)recorded, (void)err;
+  (void)d, (void)recorded;
+  uint32_t n;
+  const df_op *ops = df_program_ops(p, &n);
+  for (uint32_t i = 0; i < n; i++)
+    if (ops[i].kind == DF_OP_ATTN_EXTERN)
+      return DF_FAIL(err, DF_ERR_UNSUPPORTED, "the processor cannot run op %s", df_op_name(ops[i].kind));
   return DF_OK;
 }
 

@@ -153,6 +153,9 @@ static uint32_t attn_ops(const df_op *ops, uint32_t n) {
              : 0;
 }
 
+/* Kernels from elsewhere: whoever emitted the op launches them. */
+static int launch_extern(const df_cuda_env *env, const df_op_extern *a) { return a->launch(a->self, a, env); }
+
 static int launch_attn(const df_cuda_env *env, const df_op *ops, uint32_t n, uint32_t *taken) {
   const uint32_t rope = ops[0].kind == DF_OP_ROPE_KV, attn = attn_ops(ops + rope, n - rope);
   const df_op_attn *a = attn ? (const df_op_attn *)ops[rope].args : 0;
@@ -183,6 +186,7 @@ extern "C" int df_cuda_launch(const df_cuda_env *env, const df_op *ops, uint32_t
     case DF_OP_ATTN_TILE:
     case DF_OP_ATTN_SPLIT:
     case DF_OP_ATTN_MERGE: return launch_attn(env, ops, n, taken);
+    case DF_OP_ATTN_EXTERN: return launch_extern(env, (const df_op_extern *)a);
     default: return 801; /* cudaErrorNotSupported */
   }
 }
