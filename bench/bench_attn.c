@@ -179,7 +179,7 @@ int main(int argc, char **argv) {
       rig_init(&r, &k_shapes[s], depth, threads);
       if (threads == 1)
         printf("%s, depth %u, %u layers, %.1f MB of K and V\n", k_shapes[s].name, depth, r.layers, kv_bytes(&r) / 1e6);
-      const df_attn_shape as = {r.s->n_kv * r.s->group, r.s->n_kv, r.s->head_dim, depth + MAX_ROWS, threads, NULL};
+      const df_attn_shape as = {r.s->n_kv * r.s->group, r.s->n_kv, r.s->head_dim, depth + MAX_ROWS, threads, NULL, 16};
       for (uint32_t i = 0; i < N_LEAVES; i++) {
         df_error err = {0};
         df_attn *leaf;

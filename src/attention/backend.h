@@ -20,7 +20,8 @@ typedef struct df_attn_shape {
   uint32_t n_heads, n_kv, head_dim;
   uint32_t max_positions; /* KV length a sequence may reach */
   uint32_t n_workers;
-  df_device *device; /* that the ops run on, borrowed; NULL = the host */
+  df_device *device;  /* that the ops run on, borrowed; NULL = the host */
+  uint32_t page_size; /* of the KV pool; 0 = DF_KV_PAGE */
 } df_attn_shape;
 
 typedef struct df_attn_caps {
@@ -29,6 +30,7 @@ typedef struct df_attn_caps {
   bool causal;           /* expresses a linear chain by itself */
   bool sliding_window;
   bool graph_safe;
+  bool inexact;        /* results differ from those of the other leaves by rounding */
   bool recurrent;      /* keeps state that cannot be rolled back to an arbitrary position */
   uint32_t max_rows;   /* most rows of one sequence in one pass */
   uint32_t kv_types;   /* bit per df_kv_type */
@@ -70,8 +72,9 @@ typedef struct df_attn_ops {
   df_attn_caps (*caps)(const df_attn *a);
   /* Sizes fixed-address scratch; called once before any emit, and again only to grow. */
   df_status (*graph_init)(df_attn *a, uint32_t max_seqs, uint32_t max_rows, df_error *err);
-  /* Before every pass: host work, planning. */
-  df_status (*plan)(df_attn *a, const df_batch *batch, df_mode mode, df_attn_phase phase, df_error *err);
+  /* Before every run of a program that was emitted, recorded or not: host work, planning. */
+  df_status (*plan)(df_attn *a, const df_program *p, const df_batch *batch, df_mode mode, df_attn_phase phase,
+                    df_error *err);
   df_status (*emit)(df_attn *a, const df_attn_pass *pass, const df_attn_layer *layer, df_error *err);
   /* The leaf that runs a mode: a leaf returns itself, a wrapper its child (one step, not the whole way), NULL when it
    * has none or only itself. */
@@ -99,5 +102,7 @@ df_status df_attn_naive_create(const df_attn_shape *shape, df_attn **out, df_err
 df_status df_attn_flash_create(const df_attn_shape *shape, df_attn **out, df_error *err) DF_CHECK;
 df_status df_attn_splitkv_create(const df_attn_shape *shape, df_attn **out, df_error *err) DF_CHECK;
 df_status df_attn_cuda_create(const df_attn_shape *shape, df_attn **out, df_error *err) DF_CHECK;
+df_status df_attn_flashinfer_create(const df_attn_shape *shape, df_attn **out, df_error *err) DF_CHECK;
+df_status df_attn_xqa_create(const df_attn_shape *shape, df_attn **out, df_error *err) DF_CHECK;
 
 #endif

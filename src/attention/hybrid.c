@@ -37,6 +37,7 @@ static df_attn_caps hybrid_caps(const df_attn *a) {
     c.kv_types &= o.kv_types;
     c.causal &= o.causal;
     c.page_sizes &= o.page_sizes;
+    c.inexact |= o.inexact;
     c.recurrent |= o.recurrent;
   }
   const df_attn_caps p = h->prefill->ops->caps(h->prefill);
@@ -53,9 +54,10 @@ static df_status hybrid_graph_init(df_attn *a, uint32_t max_seqs, uint32_t max_r
   return DF_OK;
 }
 
-static df_status hybrid_plan(df_attn *a, const df_batch *batch, df_mode mode, df_attn_phase phase, df_error *err) {
+static df_status hybrid_plan(df_attn *a, const df_program *p, const df_batch *batch, df_mode mode, df_attn_phase phase,
+                             df_error *err) {
   df_attn *c = hybrid_executor(a, mode);
-  return c->ops->plan(c, batch, mode, phase, err);
+  return c->ops->plan(c, p, batch, mode, phase, err);
 }
 
 static df_status hybrid_emit(df_attn *a, const df_attn_pass *pass, const df_attn_layer *layer, df_error *err) {

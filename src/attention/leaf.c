@@ -8,6 +8,11 @@
 
 df_status df_leaf_create(const df_attn_ops *ops, const char *label, const df_attn_shape *shape, df_attn **out,
                          df_error *err) {
+  return df_leaf_create_larger(ops, label, shape, sizeof(df_leaf), out, err);
+}
+
+df_status df_leaf_create_larger(const df_attn_ops *ops, const char *label, const df_attn_shape *shape, size_t bytes,
+                                df_attn **out, df_error *err) {
   const df_attn_shape *s = shape;
   if (s->n_kv == 0 || s->n_heads % s->n_kv)
     return DF_FAIL(err, DF_ERR_UNSUPPORTED, "%u query heads do not divide among %u KV heads", s->n_heads, s->n_kv);
@@ -17,8 +22,8 @@ df_status df_leaf_create(const df_attn_ops *ops, const char *label, const df_att
   if (s->n_heads / s->n_kv > DF_ATTN_MAX_QUERIES)
     return DF_FAIL(err, DF_ERR_UNSUPPORTED, "%u query heads per KV head exceed %d", s->n_heads / s->n_kv,
                    DF_ATTN_MAX_QUERIES);
-  df_leaf *l = df_calloc(1, sizeof *l);
-  if (!l) return DF_OOM(err, "an attention backend", sizeof *l);
+  df_leaf *l = df_calloc(1, bytes);
+  if (!l) return DF_OOM(err, "an attention backend", bytes);
   l->base.ops = ops;
   l->base.label = label;
   l->shape = *shape;
@@ -46,8 +51,9 @@ df_status df_leaf_graph_init(df_attn *a, uint32_t max_seqs, uint32_t max_rows, d
   return DF_OK;
 }
 
-df_status df_leaf_plan(df_attn *a, const df_batch *batch, df_mode mode, df_attn_phase phase, df_error *err) {
-  (void)a, (void)batch, (void)mode, (void)phase, (void)err; /* CPU ops read the batch itself */
+df_status df_leaf_plan(df_attn *a, const df_program *p, const df_batch *batch, df_mode mode, df_attn_phase phase,
+                       df_error *err) {
+  (void)a, (void)p, (void)batch, (void)mode, (void)phase, (void)err; /* CPU ops read the batch itself */
   return DF_OK;
 }
 

@@ -1,4 +1,4 @@
-/* attention/leaf.h - what the CPU leaves share. Private to src/attention. */
+/* attention/leaf.h - what the leaves share. Private to src/attention. */
 #ifndef DF_ATTENTION_LEAF_H
 #define DF_ATTENTION_LEAF_H
 
@@ -23,11 +23,15 @@ typedef struct df_leaf_scratch {
 /* Checks the shape and allocates a leaf with the given ops. */
 df_status df_leaf_create(const df_attn_ops *ops, const char *label, const df_attn_shape *shape, df_attn **out,
                          df_error *err) DF_CHECK;
+/* The same with room for more: `bytes` begin with a df_leaf, the rest is zero. */
+df_status df_leaf_create_larger(const df_attn_ops *ops, const char *label, const df_attn_shape *shape, size_t bytes,
+                                df_attn **out, df_error *err) DF_CHECK;
 /* Capabilities of the leaves that read any mask and take any number of rows. */
 df_attn_caps df_leaf_mask_caps(const df_attn *a);
 /* The ops that are the same for every leaf. */
 df_status df_leaf_graph_init(df_attn *a, uint32_t max_seqs, uint32_t max_rows, df_error *err) DF_CHECK;
-df_status df_leaf_plan(df_attn *a, const df_batch *batch, df_mode mode, df_attn_phase phase, df_error *err) DF_CHECK;
+df_status df_leaf_plan(df_attn *a, const df_program *p, const df_batch *batch, df_mode mode, df_attn_phase phase,
+                       df_error *err) DF_CHECK;
 df_attn *df_leaf_executor(df_attn *a, df_mode mode);
 const df_verify_mask *df_leaf_mask(const df_attn *a);
 df_attn *df_leaf_half(df_attn *a, uint32_t i);

@@ -188,10 +188,11 @@ static df_status hl_graph_init(df_attn *a, uint32_t max_seqs, uint32_t max_rows,
   return h->linear->ops->graph_init(h->linear, max_seqs, max_rows, err);
 }
 
-static df_status hl_plan(df_attn *a, const df_batch *batch, df_mode mode, df_attn_phase phase, df_error *err) {
+static df_status hl_plan(df_attn *a, const df_program *p, const df_batch *batch, df_mode mode, df_attn_phase phase,
+                         df_error *err) {
   hybrid_linear *h = (hybrid_linear *)a;
-  DF_TRY(h->attention->ops->plan(h->attention, batch, mode, phase, err));
-  return h->linear->ops->plan(h->linear, batch, mode, phase, err);
+  DF_TRY(h->attention->ops->plan(h->attention, p, batch, mode, phase, err));
+  return h->linear->ops->plan(h->linear, p, batch, mode, phase, err);
 }
 
 static df_status hl_emit(df_attn *a, const df_attn_pass *pass, const df_attn_layer *layer, df_error *err) {

@@ -26,10 +26,11 @@ static df_status tbo_graph_init(df_attn *a, uint32_t max_seqs, uint32_t max_rows
   return DF_OK;
 }
 
-static df_status tbo_plan(df_attn *a, const df_batch *batch, df_mode mode, df_attn_phase phase, df_error *err) {
+static df_status tbo_plan(df_attn *a, const df_program *p, const df_batch *batch, df_mode mode, df_attn_phase phase,
+                          df_error *err) {
   tbo *t = (tbo *)a;
-  DF_TRY(t->primary->ops->plan(t->primary, batch, mode, phase, err));
-  for (int i = 0; i < 2; i++) DF_TRY(t->child[i]->ops->plan(t->child[i], batch, mode, phase, err));
+  DF_TRY(t->primary->ops->plan(t->primary, p, batch, mode, phase, err));
+  for (int i = 0; i < 2; i++) DF_TRY(t->child[i]->ops->plan(t->child[i], p, batch, mode, phase, err));
   return DF_OK;
 }
 

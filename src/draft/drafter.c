@@ -61,8 +61,8 @@ static df_status init_all(df_drafter *r, uint32_t max_width, bool graphs, df_err
   DF_TRY(df_rope_init(&r->rope, c, NULL, tp->max_positions, m->device, err));
   DF_TRY(df_kv_store_init(&r->kv, tp->kv, c->n_layers, c->n_kv_heads, c->head_dim, tp->pages, m->device, err));
   DF_TRY(init_inject_memory(r, tp->max_rows, err));
-  const df_attn_shape shape = {c->n_heads,        c->n_kv_heads,        c->head_dim,
-                               tp->max_positions, m->device->n_workers, m->device};
+  const df_attn_shape shape = {c->n_heads,           c->n_kv_heads, c->head_dim,    tp->max_positions,
+                               m->device->n_workers, m->device,     tp->pages->size};
   DF_TRY(df_attn_default(m->device)->create(&shape, &r->attn, err));
   DF_TRY(r->attn->ops->graph_init(r->attn, tp->max_seqs, rows, err));
   return df_runner_init(&r->runner, m->device, r->attn, graphs, err);

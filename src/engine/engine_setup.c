@@ -41,7 +41,8 @@ static df_status choose_sizes(df_engine *e, const df_engine_params *ep, df_error
 static df_status init_target(df_engine *e, const df_session_params *p, df_error *err) {
   const df_config *c = &e->m->cfg;
   df_device *device = e->m->device;
-  const df_attn_shape shape = {c->n_heads, c->n_kv_heads, c->head_dim, e->n_ctx, device->n_workers, device};
+  const df_attn_shape shape = {c->n_heads,        c->n_kv_heads, c->head_dim,  e->n_ctx,
+                               device->n_workers, device,        e->pages.size};
   df_attn *attn;
   DF_TRY(df_backends_create(p, &shape, &attn, err));
   const df_status st = df_verify_mask_policy(attn, DF_DRAFT_CHAIN, &e->mask, err);

@@ -48,7 +48,6 @@ df_status df_runner_run(df_runner *r, const df_graph_key *key, const df_batch *b
   df_program *p = r->graphs.enabled ? df_graphs_find(&r->graphs, key) : NULL;
   const bool replay = p != NULL, record = r->graphs.enabled && !r->graphs.full;
   const df_attn_phase phase = replay ? DF_PHASE_REPLAY : record ? DF_PHASE_CAPTURE : DF_PHASE_EAGER;
-  DF_TRY(r->attn->ops->plan(r->attn, batch, key->mode, phase, err));
   if (!replay) {
     if (record)
       DF_TRY(capture(r, key, max_rows, max_seqs, emit, ctx, &p, err));
@@ -56,6 +55,7 @@ df_status df_runner_run(df_runner *r, const df_graph_key *key, const df_batch *b
       DF_TRY(emit_eager(r, key, max_rows, max_seqs, emit, ctx, &p, err));
   }
   DF_TRY(df_mask_guard(key, batch, err));
+  DF_TRY(r->attn->ops->plan(r->attn, p, batch, key->mode, phase, err));
   if (mask && batch->mask) DF_TRY(load_mask(r->device, mask, batch, err));
   return r->device->ops->run(r->device, p, err);
 }

@@ -48,7 +48,7 @@ static df_status init_batches(df_target *t, df_error *err) {
                        err);
 }
 
-/* A pool that some phase's backend cannot read is refused now, not in the middle of an answer. */
+/* A pool or a model that some phase's backend cannot take is refused now, not in the middle of an answer. */
 static df_status check_caps(const df_target *t, df_error *err) {
   const df_attn_caps c = t->attn->ops->caps(t->attn);
   if (!(c.page_sizes & t->p.pages->size))
@@ -57,6 +57,11 @@ static df_status check_caps(const df_target *t, df_error *err) {
   if (!(c.kv_types & 1u << t->p.kv))
     return DF_FAIL(err, DF_ERR_UNSUPPORTED, "attention backend \"%s\" cannot read an %s KV cache (-ctk, -ctv)",
                    t->attn->label, t->p.kv == DF_KV_F32 ? "f32" : "f16");
+  for (uint32_t i = 0; i < t->m->cfg.n_layers && !c.sliding_window; i++)
+    if (t->m->cfg.sliding[i])
+      return DF_FAIL(err, DF_ERR_UNSUPPORTED,
+                     "attention backend \"%s\" has no sliding window, layer %u of the model has one of %u",
+                     t->attn->label, i, t->m->cfg.sliding_window);
   if (c.recurrent && !df_device_is_host(t->m->device))
     return DF_FAIL(err, DF_ERR_UNSUPPORTED,
                    "attention backend \"%s\" has recurrent layers, which run on the processor only (--device cpu)",

@@ -65,7 +65,7 @@ void attn_rig_init(attn_rig *r, const attn_rig_spec *s) {
   const df_kernels *kernels = df_kernels_get(df_cpu_best_tier());
   *r = (attn_rig){.s = *s,
                   .width = s->n_kv * s->group * s->head_dim,
-                  .shape = {s->n_kv * s->group, s->n_kv, s->head_dim, RIG_LEN, s->threads, NULL}};
+                  .shape = {s->n_kv * s->group, s->n_kv, s->head_dim, RIG_LEN, s->threads, NULL, s->page_size}};
   must(df_pool_create(s->threads, &r->pool, &err), &err);
   must(df_cpu_create(r->pool, kernels, &r->cpu, &err), &err);
   init_sequences(r);
@@ -177,8 +177,8 @@ void attn_rig_run(attn_rig *r, df_attn *leaf, df_mode mode, const attn_rig_item 
                                .kv = df_kv_store_layer(&r->store, 0),
                                .causal = !r->s.block,
                                .window = r->s.window};
-  must(leaf->ops->plan(leaf, &r->batch, mode, DF_PHASE_EAGER, &err), &err);
   must(leaf->ops->emit(leaf, &pass, &layer, &err), &err);
+  must(leaf->ops->plan(leaf, p, &r->batch, mode, DF_PHASE_EAGER, &err), &err);
   df_cpu_run(r->cpu, p);
   df_cpu_quiesce(r->cpu);
   df_program_free(p);

@@ -19,7 +19,8 @@ void probe_init(engine_probe *p, df_model *m, df_draft *d, bool all_layers, df_k
   uint32_t every[DF_LIMIT_TAPS];
   const df_config *c = &m->cfg;
   const df_session_params sp = df_session_params_default();
-  const df_attn_shape shape = {c->n_heads, c->n_kv_heads, c->head_dim, max_positions, m->device->n_workers, m->device};
+  const df_attn_shape shape = {c->n_heads,           c->n_kv_heads, c->head_dim, max_positions,
+                               m->device->n_workers, m->device,     DF_KV_PAGE};
   *p = (engine_probe){.kv = kv};
   assert_true(c->n_layers <= DF_LIMIT_TAPS && !(all_layers && d));
   for (uint32_t i = 0; i < c->n_layers; i++) every[i] = i;

@@ -34,9 +34,11 @@ static df_status stub_graph_init(df_attn *a, uint32_t max_seqs, uint32_t max_row
   return answer(s, err);
 }
 
-static df_status stub_plan(df_attn *a, const df_batch *batch, df_mode mode, df_attn_phase phase, df_error *err) {
+static df_status stub_plan(df_attn *a, const df_program *p, const df_batch *batch, df_mode mode, df_attn_phase phase,
+                           df_error *err) {
   stub_attn *s = self(a);
   s->calls[STUB_PLAN]++;
+  s->program = p;
   s->batch = batch;
   s->mode = mode;
   s->phase = phase;

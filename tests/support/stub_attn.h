@@ -35,6 +35,7 @@ typedef struct stub_attn {
   df_status result; /* what the status ops answer */
   uint32_t calls[STUB_OPS];
   /* arguments of the last call */
+  const df_program *program;
   const df_batch *batch;
   const df_attn_pass *pass;
   const df_attn_layer *layer;

@@ -45,7 +45,7 @@ df_draft *tiny_open_draft(const tiny_spec *s, df_model *m) {
 
 df_attn_shape tiny_shape(const df_model *m) {
   const df_config *c = &m->cfg;
-  return (df_attn_shape){c->n_heads, c->n_kv_heads, c->head_dim, TINY_LEN, m->device->n_workers, m->device};
+  return (df_attn_shape){c->n_heads, c->n_kv_heads, c->head_dim, TINY_LEN, m->device->n_workers, m->device, DF_KV_PAGE};
 }
 
 df_attn *tiny_leaf(const df_model *m, const char *name) {

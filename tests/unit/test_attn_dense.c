@@ -253,11 +253,11 @@ static void test_splitkv__refuses(void **state) {
 
 static void test_leaves__refuse_shapes(void **state) {
   (void)state;
-  static const df_attn_shape k[] = {{4, 0, 64, 64, 1, NULL},
-                                    {5, 2, 64, 64, 1, NULL},
-                                    {4, 2, 48, 64, 1, NULL},
-                                    {4, 2, 288, 64, 1, NULL},
-                                    {129, 1, 64, 64, 1, NULL}};
+  static const df_attn_shape k[] = {{4, 0, 64, 64, 1, NULL, 16},
+                                    {5, 2, 64, 64, 1, NULL, 16},
+                                    {4, 2, 48, 64, 1, NULL, 16},
+                                    {4, 2, 288, 64, 1, NULL, 16},
+                                    {129, 1, 64, 64, 1, NULL, 16}};
   df_status (*const create[])(const df_attn_shape *, df_attn **, df_error *) = {
       df_attn_flash_create, df_attn_splitkv_create, df_attn_naive_create, df_attn_cuda_create};
   for (size_t i = 0; i < DF_COUNT_OF(k); i++)

@@ -77,6 +77,7 @@ static void make(wrapper *w, const char *name) {
 
 /* Calls one op the way the engine does and checks what comes back. want: letters of the children. */
 typedef struct args {
+  const df_program *program; /* never followed */
   df_batch batch;
   df_attn_pass pass;
   df_attn_layer layer;
@@ -90,13 +91,14 @@ static stub_attn *child_of(wrapper *w, char letter) {
 
 static df_status call(wrapper *w, stub_op op, df_mode mode, args *g, const char *want, df_error *err) {
   const df_attn_ops *o = w->a->ops;
+  g->program = (const df_program *)(const void *)&g->pass;
   g->pass = (df_attn_pass){.batch = &g->batch, .mode = mode};
   g->layer.layer = (uint32_t)mode;
   stub_attn *c = child_of(w, want[0]);
   switch (op) {
     case STUB_CAPS: (void)o->caps(w->a); return DF_OK;
     case STUB_GRAPH_INIT: return o->graph_init(w->a, 7, 48, err);
-    case STUB_PLAN: return o->plan(w->a, &g->batch, mode, DF_PHASE_REPLAY, err);
+    case STUB_PLAN: return o->plan(w->a, g->program, &g->batch, mode, DF_PHASE_REPLAY, err);
     case STUB_EMIT: return o->emit(w->a, &g->pass, &g->layer, err);
     case STUB_EXECUTOR: assert_ptr_equal(o->executor(w->a, mode), &c->base); return DF_OK;
     case STUB_MASK: assert_ptr_equal(o->mask(w->a), &c->mask); return DF_OK;
@@ -117,6 +119,7 @@ static void check_arguments(const stub_attn *c, stub_op op, df_mode mode, const 
     assert_int_equal(c->n_rows, 48);
   }
   if (op == STUB_PLAN) {
+    assert_ptr_equal(c->program, g->program);
     assert_ptr_equal(c->batch, &g->batch);
     assert_int_equal(c->mode, mode);
     assert_int_equal(c->phase, DF_PHASE_REPLAY);
@@ -194,7 +197,7 @@ static void assert_complete(const df_attn *a) {
 static void test_ops__no_backend_leaves_one_out(void **state) {
   (void)state;
   df_error err = {0};
-  const df_attn_shape shape = {4, 2, 32, 64, 1, NULL};
+  const df_attn_shape shape = {4, 2, 32, 64, 1, NULL, 16};
   df_recurrent_state st = {0};
   const uint32_t index[1] = {0};
   df_attn *leaf[4] = {NULL};
@@ -248,7 +251,7 @@ static void test_hybrid__verify_without_a_slot(void **state) {
     must(df_attn_hybrid_create(&p.base, &d.base, NULL, on_decode != 0, &h, &err), &err);
     assert_ptr_equal(h->ops->executor(h, DF_MODE_TARGET_VERIFY), &want->base);
     assert_ptr_equal(h->ops->mask(h), &want->mask);
-    must(h->ops->plan(h, &batch, DF_MODE_TARGET_VERIFY, DF_PHASE_EAGER, &err), &err);
+    must(h->ops->plan(h, NULL, &batch, DF_MODE_TARGET_VERIFY, DF_PHASE_EAGER, &err), &err);
     must(h->ops->commit(h, &batch, lens, 1, &err), &err);
     assert_int_equal(want->calls[STUB_PLAN] + want->calls[STUB_COMMIT] + want->calls[STUB_MASK], 3);
     assert_int_equal(other->calls[STUB_PLAN] + other->calls[STUB_COMMIT] + other->calls[STUB_MASK], 0);

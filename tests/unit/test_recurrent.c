@@ -427,7 +427,7 @@ static void test_recurrence__oracle(void **state) {
   must(df_pool_create(3, &pool, &err), &err);
   must(df_cpu_create(pool, df_kernels_get(DF_TIER_REF), &cpu, &err), &err);
   must(df_batch_init(&b, ROWS, 2, 4, &err), &err);
-  const df_attn_shape shape = {HEADS, KV, E, ROWS, 3, NULL};
+  const df_attn_shape shape = {HEADS, KV, E, ROWS, 3, NULL, 16};
   const uint32_t index[2] = {0, 2}, n0 = 17;
   must(df_attn_recurrent_create(&shape, &st, index, 2, &a, &err), &err);
   must(df_program_create(ROWS, 2, 3, &p, &err), &err);
@@ -502,7 +502,7 @@ static void test_recurrent__refuses(void **state) {
   df_attn *a;
   df_batch b = {0};
   uint32_t state_slot[4] = {1, 0, 0, 0};
-  const df_attn_shape shape = {2, 1, 32, 64, 1, NULL};
+  const df_attn_shape shape = {2, 1, 32, 64, 1, NULL, 16};
   const uint32_t index[3] = {0, 1, 2};
   must(df_recurrent_state_init(&st, 2, 1, 32, 1, 4, 8, 1, &err), &err);
   must(df_attn_recurrent_create(&shape, &st, index, 3, &a, &err), &err);

@@ -122,7 +122,7 @@ static const stack_case k_chain[] = {
 static void assert_runs_verify(builder *b, df_attn *a, const df_attn *leaf) {
   df_error err = {0};
   df_batch batch = {0};
-  must(a->ops->plan(a, &batch, DF_MODE_TARGET_VERIFY, DF_PHASE_EAGER, &err), &err);
+  must(a->ops->plan(a, NULL, &batch, DF_MODE_TARGET_VERIFY, DF_PHASE_EAGER, &err), &err);
   bool planned = false;
   for (uint32_t i = 0; i < b->n; i++) planned |= b->leaf[i].calls[STUB_PLAN] && &b->leaf[i].base == leaf;
   assert_true(planned);
@@ -207,7 +207,7 @@ static void test_policy__real_leaves(void **state) {
     df_status (*create)(const df_attn_shape *, df_attn **, df_error *);
     df_status tree;
   } k[] = {{df_attn_flash_create, DF_OK}, {df_attn_naive_create, DF_OK}, {df_attn_splitkv_create, DF_ERR_UNSUPPORTED}};
-  const df_attn_shape shape = {4, 2, 32, 64, 1, NULL};
+  const df_attn_shape shape = {4, 2, 32, 64, 1, NULL, 16};
   for (size_t i = 0; i < DF_COUNT_OF(k); i++) {
     df_error err = {0};
     df_mask_decision d = {0};
