@@ -88,6 +88,12 @@ function(df_cuda_tests)
     target_include_directories(test_cuda_kernels PRIVATE src tests)
     target_link_libraries(test_cuda_kernels PRIVATE dflash)
     set_target_properties(test_cuda_kernels PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    if(DF_FLASHINFER_FOUND)
+      add_executable(test_third_attn tests/cuda/third/test_third_attn.c tests/cuda/third/third_rig.c)
+      target_include_directories(test_third_attn PRIVATE src tests)
+      target_link_libraries(test_third_attn PRIVATE dflash)
+      set_target_properties(test_third_attn PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    endif()
     add_executable(bench_cuda bench/cuda/bench_cuda.c bench/cuda/bench_model.c)
     target_include_directories(bench_cuda PRIVATE src bench)
     target_link_libraries(bench_cuda PRIVATE dflash)
@@ -97,6 +103,9 @@ function(df_cuda_tests)
     return()
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/device/cuda/*.cu ${CMAKE_SOURCE_DIR}/tests/cuda/emu/*.cpp)
+  set(emulated ${DF_CXX} -std=c++17 -O2 -g -fPIE -ffp-contract=off -fno-strict-aliasing -Wall -Wextra -Wno-unknown-pragmas
+    -x c++ -DDF_CUDA_EMULATED=1 -D_POSIX_C_SOURCE=200809L -I ${CMAKE_SOURCE_DIR}/src -I ${CMAKE_SOURCE_DIR}/include
+    -I ${CMAKE_SOURCE_DIR}/tests/cuda/emu -MD)
   set(objects "")
   foreach(f ${sources})
     get_filename_component(name ${f} NAME_WE)
@@ -104,9 +113,7 @@ function(df_cuda_tests)
     add_custom_command(
       OUTPUT ${object}
       COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/cuda_emu
-      COMMAND ${DF_CXX} -std=c++17 -O2 -g -fPIE -ffp-contract=off -fno-strict-aliasing -Wall -Wextra -Wno-unknown-pragmas
-        -x c++ -DDF_CUDA_EMULATED=1 -D_POSIX_C_SOURCE=200809L -I ${CMAKE_SOURCE_DIR}/src -I ${CMAKE_SOURCE_DIR}/include
-        -I ${CMAKE_SOURCE_DIR}/tests/cuda/emu -MD -MT ${object} -MF ${object}.d -c ${f} -o ${object}
+      COMMAND ${emulated} -MT ${object} -MF ${object}.d -c ${f} -o ${object}
       DEPENDS ${f}
       DEPFILE ${object}.d
       COMMENT "emulated ${name}"
@@ -115,6 +122,21 @@ function(df_cuda_tests)
   endforeach()
   set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
   set(DF_CUDA_EMU_OBJECTS ${objects} PARENT_SCOPE) # for df_cuda_engine_test (tests.cmake)
+  # What lies around the kernels of flashinfer-python is this project's own, and needs no package here.
+  set(third ${CMAKE_BINARY_DIR}/cuda_emu/third_rows.o)
+  add_custom_command(
+    OUTPUT ${third}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/cuda_emu
+    COMMAND ${emulated} -MT ${third} -MF ${third}.d -c ${CMAKE_SOURCE_DIR}/tests/cuda/third/emu_third.cpp -o ${third}
+    DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/third/emu_third.cpp
+    DEPFILE ${third}.d
+    COMMENT "emulated third_rows"
+    VERBATIM)
+  set_source_files_properties(${third} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  add_executable(test_third_emulated tests/cuda/third/test_third_rows.c tests/cuda/emu/dev_emu.c ${third} ${objects})
+  target_include_directories(test_third_emulated PRIVATE src tests)
+  target_link_libraries(test_third_emulated PRIVATE dflash_test_support stdc++)
+  set_target_properties(test_third_emulated PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_executable(test_cuda_emulated ${cases} tests/cuda/emu/dev_emu.c ${objects})
   target_include_directories(test_cuda_emulated PRIVATE src tests)
   target_link_libraries(test_cuda_emulated PRIVATE dflash stdc++)
