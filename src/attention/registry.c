@@ -6,31 +6,40 @@
 #include "base/edit.h"
 #include "base/log.h"
 #include "base/size.h"
+#include "kv/pages.h"
 
 static const df_attn_entry k_host[] = {
-    {"flash", df_attn_flash_create},
-    {"splitkv", df_attn_splitkv_create},
-    {"naive", df_attn_naive_create},
+    {"flash", df_attn_flash_create, DF_PAGE_SIZES},
+    {"splitkv", df_attn_splitkv_create, DF_PAGE_SIZES},
+    {"naive", df_attn_naive_create, DF_PAGE_SIZES},
 };
 
-static const df_attn_entry k_cuda[] = {{"cuda", df_attn_cuda_create}};
+static const df_attn_entry k_cuda[] = {
+    {"cuda", df_attn_cuda_create, DF_PAGE_SIZES},
+    {"flashinfer", df_attn_flashinfer_create, DF_PAGE_SIZES},
+    {"xqa", df_attn_xqa_create, DF_PAGE_SIZES & ~1u},
+};
 
 static const struct {
   const df_attn_entry *leaf;
   uint32_t n;
-} k_sets[DF_LEAVES_COUNT] = {
-    [DF_LEAVES_HOST] = {k_host, DF_COUNT_OF(k_host)}, [DF_LEAVES_CUDA] = {k_cuda, DF_COUNT_OF(k_cuda)}};
+} k_sets[DF_LEAVES_COUNT] = {[DF_LEAVES_HOST] = {k_host, DF_COUNT_OF(k_host)},
+                             [DF_LEAVES_CUDA] = {k_cuda, 1},
+                             [DF_LEAVES_CUDA_THIRD] = {k_cuda, DF_COUNT_OF(k_cuda)}};
 
 /* What a name that is no leaf of a set stands for there, NULL: nothing. On the processor prefill-shaped kernels of
- * other engines map to flash, decode-shaped ones to splitkv. On a card one leaf has both roles. */
+ * other engines map to flash, decode-shaped ones to splitkv. On a card one leaf has both roles; with kernels of
+ * flashinfer-python built in, their names mean themselves. */
 static const struct {
   const char *alias;
   const char *name[DF_LEAVES_COUNT];
 } k_aliases[] = {
-    {"flashinfer", {"flash", "cuda"}}, {"triton", {"flash", "cuda"}},       {"fa3", {"flash", "cuda"}},
-    {"fa4", {"flash", "cuda"}},        {"torch_native", {"naive", "cuda"}}, {"trtllm_mha", {"splitkv", "cuda"}},
-    {"xqa", {"splitkv", "cuda"}},      {"flashmla", {"splitkv", "cuda"}},   {"flash", {NULL, "cuda"}},
-    {"splitkv", {NULL, "cuda"}},       {"naive", {NULL, "cuda"}},
+    {"flashinfer", {"flash", "cuda", NULL}},     {"triton", {"flash", "cuda", "cuda"}},
+    {"fa3", {"flash", "cuda", "cuda"}},          {"fa4", {"flash", "cuda", "cuda"}},
+    {"torch_native", {"naive", "cuda", "cuda"}}, {"trtllm_mha", {"splitkv", "cuda", "xqa"}},
+    {"xqa", {"splitkv", "cuda", NULL}},          {"flashmla", {"splitkv", "cuda", "cuda"}},
+    {"flash", {NULL, "cuda", "cuda"}},           {"splitkv", {NULL, "cuda", "cuda"}},
+    {"naive", {NULL, "cuda", "cuda"}},
 };
 
 /* Index in k_aliases of a name that is an alias in this set, -1 when it is none. */
@@ -82,16 +91,18 @@ df_status df_attn_find(const char *name, df_leaf_set set, const df_attn_entry **
     *out = leaf;
     return DF_OK;
   }
-  if (set == DF_LEAVES_HOST && leaf_of(name, DF_LEAVES_CUDA)) return elsewhere(name, err);
+  if (set == DF_LEAVES_HOST && leaf_of(name, DF_LEAVES_CUDA_THIRD)) return elsewhere(name, err);
   const char *near = nearest(name, set);
-  const char *own = set == DF_LEAVES_CUDA ? "cuda" : "flash, splitkv or naive";
+  static const char *const k_own[DF_LEAVES_COUNT] = {"flash, splitkv or naive", "cuda", "cuda, flashinfer or xqa"};
+  const char *own = k_own[set];
   if (near)
     (void)DF_FAIL(err, DF_ERR_ARGUMENT, "unknown attention backend \"%.60s\", did you mean \"%s\"?", name, near);
   else
     (void)DF_FAIL(err, DF_ERR_ARGUMENT, "unknown attention backend \"%.60s\" (use %s)", name, own);
   df_error_hint(err,
                 "known backends: flash, splitkv, naive; aliases: flashinfer, triton, fa3, fa4, torch_native, "
-                "trtllm_mha, xqa, flashmla; with --device cuda: cuda");
+                "trtllm_mha, xqa, flashmla; with --device cuda: cuda%s",
+                df_device_card_leaves() == DF_LEAVES_CUDA_THIRD ? ", flashinfer, xqa" : "");
   return DF_ERR_ARGUMENT;
 }
 

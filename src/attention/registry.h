@@ -12,6 +12,7 @@ typedef df_status (*df_attn_create_fn)(const df_attn_shape *shape, df_attn **out
 typedef struct df_attn_entry {
   const char *name; /* canonical */
   df_attn_create_fn create;
+  uint32_t page_sizes; /* as in df_attn_caps: what it could read, before there is one */
 } df_attn_entry;
 
 /* Finds a leaf by name or alias; *is_alias tells which. ARGUMENT, with the nearest name and the list, when unknown;

@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "device/cpu/cpu_device.h"
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/third/third_attn.h"
 
 enum { MAX_PROVIDED = 4 };
 
@@ -58,13 +59,15 @@ static df_status parse(const char *name, device_kind *kind, uint32_t *index, df_
   return DF_OK;
 }
 
+df_leaf_set df_device_card_leaves(void) { return df_fa2_get() ? DF_LEAVES_CUDA_THIRD : DF_LEAVES_CUDA; }
+
 df_status df_device_check(const char *name, df_leaf_set *leaves, df_error *err) {
   device_kind kind;
   uint32_t index;
   DF_TRY(parse(name, &kind, &index, err));
   if (kind == DEVICE_CUDA) DF_TRY(df_cuda_check(index, err));
   const bool card = kind == DEVICE_CUDA || (kind == DEVICE_AUTO && df_cuda_check(0, NULL) == DF_OK);
-  if (leaves) *leaves = card ? DF_LEAVES_CUDA : DF_LEAVES_HOST;
+  if (leaves) *leaves = card ? df_device_card_leaves() : DF_LEAVES_HOST;
   return DF_OK;
 }
 

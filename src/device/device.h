@@ -65,7 +65,12 @@ typedef struct df_device_ops {
 } df_device_ops;
 
 /* Which attention leaves a device has: a column of the registry. */
-typedef enum df_leaf_set { DF_LEAVES_HOST, DF_LEAVES_CUDA, DF_LEAVES_COUNT } df_leaf_set;
+typedef enum df_leaf_set {
+  DF_LEAVES_HOST,
+  DF_LEAVES_CUDA,
+  DF_LEAVES_CUDA_THIRD, /* with the kernels of device/cuda/third */
+  DF_LEAVES_COUNT
+} df_leaf_set;
 
 /* First member of every device. */
 struct df_device {
@@ -86,6 +91,9 @@ df_status df_device_open(const char *name, df_pool *pool, const df_kernels *kern
 /* What df_device_open would say of the name, without opening anything but the driver. *leaves (may be NULL): which
  * leaves it has; set on success. */
 df_status df_device_check(const char *name, df_leaf_set *leaves, df_error *err) DF_CHECK;
+
+/* What the cards of this build have. */
+df_leaf_set df_device_card_leaves(void);
 
 /* Makes a further device known by name, for tests. Not while other threads open devices. */
 typedef df_status (*df_device_create_fn)(df_pool *pool, const df_kernels *kernels, df_device **out, df_error *err);

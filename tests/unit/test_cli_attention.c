@@ -172,6 +172,37 @@ static void test_attn_find__by_device(void **state) {
   assert_string_equal(df_attn_default(NULL)->name, "flash");
 }
 
+/* With the kernels of flashinfer-python in the build their names mean themselves, and trtllm_mha means xqa. */
+static void test_attn_find__on_a_card_with_third_kernels(void **state) {
+  (void)state;
+  static const struct {
+    const char *name, *leaf;
+    bool alias;
+  } rows[] = {{"cuda", "cuda", false},        {"flashinfer", "flashinfer", false},
+              {"xqa", "xqa", false},          {"trtllm_mha", "xqa", true},
+              {"triton", "cuda", true},       {"fa3", "cuda", true},
+              {"fa4", "cuda", true},          {"flash", "cuda", true},
+              {"splitkv", "cuda", true},      {"naive", "cuda", true},
+              {"torch_native", "cuda", true}, {"flashmla", "cuda", true}};
+  const df_attn_entry *entry = NULL;
+  bool alias;
+  df_error err = {0};
+  for (size_t i = 0; i < DF_COUNT_OF(rows); i++) {
+    assert_int_equal(df_attn_find(rows[i].name, DF_LEAVES_CUDA_THIRD, &entry, &alias, &err), DF_OK);
+    assert_string_equal(entry->name, rows[i].leaf);
+    assert_int_equal(alias, rows[i].alias);
+  }
+  assert_int_equal(df_attn_find("flashinfr", DF_LEAVES_CUDA_THIRD, &entry, &alias, &err), DF_ERR_ARGUMENT);
+  assert_string_equal(err.msg, "unknown attention backend \"flashinfr\", did you mean \"flashinfer\"?");
+  uint32_t n;
+  const df_attn_entry *leaves = df_attn_leaves(DF_LEAVES_CUDA_THIRD, &n);
+  assert_int_equal(n, 3);
+  assert_string_equal(leaves[0].name, "cuda"); /* what runs unasked */
+  for (uint32_t i = 0; i < n; i++) assert_int_equal(leaves[i].page_sizes, strcmp(leaves[i].name, "xqa") ? 81 : 80);
+  (void)df_attn_leaves(DF_LEAVES_CUDA, &n);
+  assert_int_equal(n, 1);
+}
+
 static int lines;
 static void count_line(void *user, df_log_level level, const char *line) {
   assert_int_equal(level, DF_LOG_INFO);
@@ -206,6 +237,7 @@ int main(void) {
       cmocka_unit_test(test_session_params_from_opts__all_of_them),
       cmocka_unit_test(test_session_params_from_opts__defaults_are_the_library_s),
       cmocka_unit_test(test_attn_find__by_device),
+      cmocka_unit_test(test_attn_find__on_a_card_with_third_kernels),
       cmocka_unit_test(test_attn_find__suggests),
       cmocka_unit_test(test_attn_alias_report__once_each),
   };

@@ -174,7 +174,7 @@ df_status df_cuda_device_create(uint32_t index, df_device **out, df_error *err) 
   d->base = (df_device){.ops = &k_cuda_ops,
                         .own_floats = true,
                         .token_major = true,
-                        .leaves = DF_LEAVES_CUDA,
+                        .leaves = df_device_card_leaves(),
                         .n_workers = 1,
                         .argmax_segments = 64};
   d->index = index;
