@@ -74,6 +74,7 @@ static void put_leaves(df_json_out *w, const df_doctor *d) {
     df_json_out_close(w);
     df_json_put_bool(w, "causal", l->caps.causal);
     df_json_put_bool(w, "sliding_window", l->caps.sliding_window);
+    df_json_put_bool(w, "inexact", l->caps.inexact);
     df_json_out_key(w, "max_rows");
     if (l->caps.max_rows == UINT32_MAX)
       df_json_out_null(w);

@@ -97,6 +97,10 @@ static void print_leaves(const df_doctor *d, const df_cli *cli) {
   }
   title(cli, "Backends");
   print_table(&t, cli);
+  for (uint32_t i = 0; i < d->n_leaves; i++)
+    if (d->leaf[i].caps.inexact)
+      printf("%s rounds otherwise than this engine's own backends: texts may differ where two tokens are close\n",
+             d->leaf[i].label);
 }
 
 static void print_graphs(const df_doctor *d, const df_cli *cli) {

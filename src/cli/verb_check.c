@@ -14,8 +14,8 @@
 /* All combinations that share leaves and verify routing. */
 typedef struct group {
   df_check_case c; /* prefill, decode, verify and mode are what the group shares */
-  uint64_t combinations, identical;
-  df_check_outcome first; /* that differs */
+  uint64_t combinations, identical, near_ties;
+  df_check_outcome first; /* that differs; a near tie only when nothing else does */
 } group;
 
 typedef struct check_run {
@@ -35,6 +35,8 @@ static bool same_group(const df_check_case *a, const df_check_case *b) {
   return same_text(a->prefill, b->prefill) && same_text(a->decode, b->decode) && same_text(a->verify, b->verify) &&
          same_text(a->mode, b->mode);
 }
+
+static bool all_good(const df_check_summary *s) { return s->identical + s->near_ties == s->combinations; }
 
 /* Room for one more element of `size` bytes in *list. */
 static bool grow(void **list, size_t n, size_t *cap, size_t size) {
@@ -73,8 +75,10 @@ static bool on_case(void *user, const df_check_outcome *o, const df_check_summar
   df_progress_update(&r->bar, so_far->combinations);
   g->combinations++;
   g->identical += o->identical;
+  g->near_ties += o->near_tie;
   if (!o->identical) {
-    if (g->combinations - g->identical == 1) g->first = *o;
+    const uint64_t differ = g->combinations - g->identical;
+    if (differ == 1 || (!o->near_tie && differ - g->near_ties == 1)) g->first = *o;
     r->bad[r->n_bad++] = *o;
   }
   return !df_interrupted;
@@ -117,8 +121,8 @@ static void difference(char *out, size_t cap, const df_check_outcome *o) {
   }
   quoted(want, sizeof want, o->expected_text, o->expected);
   quoted(got, sizeof got, o->got_text, o->got);
-  (void)snprintf(out, cap, "request %u, token %u: %s, not %s (margin %.4g)", o->request, o->position, got, want,
-                 (double)o->margin);
+  (void)snprintf(out, cap, "%srequest %u, token %u: %s, not %s (margin %.4g)", o->near_tie ? "near tie: " : "",
+                 o->request, o->position, got, want, (double)o->margin);
 }
 
 static void print_table(const check_run *r) {
@@ -146,12 +150,13 @@ static void print_table(const check_run *r) {
            o->c.decode, o->c.graph ? "recorded" : "eager", o->c.tbo ? "overlap" : "no overlap", o->c.width, o->c.batch,
            o->c.page_size, o->c.prefix_hit ? "cached" : "cold", o->c.threads, o->c.threads == 1 ? "" : "s");
   }
-  bool good = r->sum.identical == r->sum.combinations;
-  char refused[40] = "";
+  char near_ties[64] = "", refused[40] = "";
+  if (r->sum.near_ties)
+    (void)snprintf(near_ties, sizeof near_ties, ", %llu with near ties", (unsigned long long)r->sum.near_ties);
   if (r->sum.refused) (void)snprintf(refused, sizeof refused, ", %llu refused", (unsigned long long)r->sum.refused);
-  printf("%s%llu combinations, %llu identical%s, %.1f s%s\n", df_term_out(term, good ? DF_STYLE_GREEN : DF_STYLE_RED),
-         (unsigned long long)r->sum.combinations, (unsigned long long)r->sum.identical, refused, r->sum.seconds,
-         df_term_out(term, DF_STYLE_RESET));
+  printf("%s%llu combinations, %llu identical%s%s, %.1f s%s\n",
+         df_term_out(term, all_good(&r->sum) ? DF_STYLE_GREEN : DF_STYLE_RED), (unsigned long long)r->sum.combinations,
+         (unsigned long long)r->sum.identical, near_ties, refused, r->sum.seconds, df_term_out(term, DF_STYLE_RESET));
 }
 
 /* ---- JSON ---- */
@@ -179,6 +184,7 @@ static void put_case(df_json_out *w, const df_check_outcome *o) {
     df_json_out_cstr(w, o->reason);
   else
     df_json_out_null(w);
+  df_json_out_key(w, "near_tie"), df_json_out_bool(w, o->near_tie);
   df_json_out_key(w, "logits_only"), df_json_out_bool(w, o->logits_only);
   df_json_out_key(w, "request"), df_json_out_u64(w, o->request);
   df_json_out_key(w, "position"), df_json_out_u64(w, o->position);
@@ -207,6 +213,7 @@ static df_status print_json(const check_run *r, df_error *err) {
   df_json_out_key(&w, "logits"), df_json_out_bool(&w, df_opt_on(&r->cli->opts, OPT_LOGITS, false));
   df_json_out_key(&w, "combinations"), df_json_out_u64(&w, r->sum.combinations);
   df_json_out_key(&w, "identical"), df_json_out_u64(&w, r->sum.identical);
+  df_json_out_key(&w, "near_ties"), df_json_out_u64(&w, r->sum.near_ties);
   df_json_out_key(&w, "refused"), df_json_out_u64(&w, r->sum.refused);
   df_json_out_key(&w, "planned"), df_json_out_u64(&w, r->sum.planned);
   df_json_out_key(&w, "seconds"), df_json_out_f64(&w, r->sum.seconds);
@@ -262,10 +269,10 @@ int df_verb_check(df_cli *cli) {
   if (stopped)
     fprintf(stderr, "interrupted: %llu combinations were not run\n",
             (unsigned long long)(r.sum.planned - r.sum.combinations));
-  int status = stopped                                 ? DF_EXIT_INTERRUPTED
-               : st != DF_OK                           ? df_cli_report(cli, &err)
-               : r.sum.identical == r.sum.combinations ? DF_EXIT_OK
-                                                       : DF_EXIT_FAILURE;
+  int status = stopped            ? DF_EXIT_INTERRUPTED
+               : st != DF_OK      ? df_cli_report(cli, &err)
+               : all_good(&r.sum) ? DF_EXIT_OK
+                                  : DF_EXIT_FAILURE;
   df_free(r.groups);
   df_free(r.bad);
   return status;

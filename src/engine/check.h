@@ -12,6 +12,10 @@
 
 typedef enum df_check_matrix { DF_CHECK_QUICK, DF_CHECK_FULL } df_check_matrix;
 
+/* Logits that a leaf of another rounding (df_attn_caps.inexact) may turn round: see docs/devices.md. With such a leaf
+ * answers are compared up to the first difference; logits are not compared. */
+#define DF_CHECK_NEAR_TIE 1.0f
+
 /* One combination. */
 typedef struct df_check_case {
   const char *prefill, *decode;
@@ -25,7 +29,8 @@ typedef struct df_check_case {
 typedef struct df_check_outcome {
   df_check_case c;
   bool identical;
-  bool refused; /* not run: an engine of these settings is refused, or a pass of it; see reason */
+  bool near_tie; /* not identical, but with a leaf that rounds otherwise, and only where two tokens are close; below */
+  bool refused;  /* not run: an engine of these settings is refused, or a pass of it; see reason */
   char reason[512];
   /* when it ran and differs */
   bool logits_only;                     /* ids agree, a logits hash does not */
@@ -37,7 +42,7 @@ typedef struct df_check_outcome {
 } df_check_outcome;
 
 typedef struct df_check_summary {
-  uint64_t combinations, identical, refused, planned;
+  uint64_t combinations, identical, near_ties, refused, planned;
   double seconds;
   char device[24], reference[24]; /* where the combinations ran, and what they are compared with */
 } df_check_summary;
