@@ -9,6 +9,7 @@
  */
 #include <cuda_runtime_api.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,32 +128,29 @@ static void run_rows(bench_model *m, uint32_t rows, bool parts) {
 static void sweep(bench_model *m, uint32_t rows) {
   static const struct {
     const char *note;
-    df_cuda_tuning t;
-  } k_tries[] = {
-      /* cluster, early, ahead, norm, quant warps, attention blocks, rope */
-      {"early 0, ahead 0", {0, 0, 0, 12 << 10, 0, 2, 1}},
-      {"early 8K, ahead 0", {0, 8 << 10, 0, 12 << 10, 0, 2, 1}},
-      {"early 32K, ahead 0", {0, 32 << 10, 0, 12 << 10, 0, 2, 1}},
-      {"early 0, ahead 4M", {0, 0, 4 << 20, 12 << 10, 0, 2, 1}},
-      {"early 0, ahead 8M", {0, 0, 8 << 20, 12 << 10, 0, 2, 1}},
-      {"early 8K, ahead 15M", {0, 8 << 10, 15 << 20, 12 << 10, 0, 2, 1}},
-      {"cluster 1", {1, 8 << 10, 8 << 20, 12 << 10, 0, 2, 1}},
-      {"cluster 2", {2, 8 << 10, 8 << 20, 12 << 10, 0, 2, 1}},
-      {"cluster 4", {4, 8 << 10, 8 << 20, 12 << 10, 0, 2, 1}},
-      {"norm apart", {0, 8 << 10, 8 << 20, 0, 0, 2, 1}},
-      {"rope apart", {0, 8 << 10, 8 << 20, 12 << 10, 0, 2, 0}},
-      {"attention 1", {0, 8 << 10, 8 << 20, 12 << 10, 0, 1, 1}},
-      {"attention 4", {0, 8 << 10, 8 << 20, 12 << 10, 0, 4, 1}},
-  };
+    size_t at; /* offset in df_cuda_tuning */
+    uint32_t value;
+  } k_tries[] = {{"early 0", offsetof(df_cuda_tuning, early_bytes), 0},
+                 {"early 32K", offsetof(df_cuda_tuning, early_bytes), 32 << 10},
+                 {"ahead 0", offsetof(df_cuda_tuning, ahead_bytes), 0},
+                 {"ahead 4M", offsetof(df_cuda_tuning, ahead_bytes), 4 << 20},
+                 {"ahead 15M", offsetof(df_cuda_tuning, ahead_bytes), 15 << 20},
+                 {"cluster 1", offsetof(df_cuda_tuning, cluster), 1},
+                 {"cluster 2", offsetof(df_cuda_tuning, cluster), 2},
+                 {"cluster 4", offsetof(df_cuda_tuning, cluster), 4},
+                 {"norm apart", offsetof(df_cuda_tuning, norm_floats), 0},
+                 {"rope apart", offsetof(df_cuda_tuning, rope_in_attn), 0},
+                 {"attention 1", offsetof(df_cuda_tuning, attn_blocks), 1},
+                 {"attention 4", offsetof(df_cuda_tuning, attn_blocks), 4}};
   const df_cuda_tuning usual = df_cuda_tune;
   bench_model_rows(m, rows);
   for (size_t i = 0; i < sizeof k_tries / sizeof *k_tries; i++) {
     uint32_t n;
-    df_cuda_tune = k_tries[i].t;
+    memcpy((char *)&df_cuda_tune + k_tries[i].at, &k_tries[i].value, sizeof(uint32_t));
     const double us = time_ops(m, ~(uint64_t)0, true, &n);
     report(m, "pass", k_tries[i].note, us, bench_model_bytes(m, ~(uint64_t)0), n);
+    df_cuda_tune = usual;
   }
-  df_cuda_tune = usual;
 }
 
 static void run_shape(const bench_shape *s, df_dtype type, const char *type_name, uint32_t length, bool tries,
