@@ -99,7 +99,6 @@ static df_program *emit(rig *r, df_attn *leaf, uint32_t n) {
   (void)df_fill_add(&r->batch, &r->seq, ids, n, r->depth - n, DF_OUT_NONE);
   must(df_program_create(n, 1, df_pool_threads(r->pool), &p, &err), &err);
   const df_attn_pass pass = {p, &r->batch, mode, DF_MASK_NONE, NULL, 0};
-  must(leaf->ops->plan(leaf, &r->batch, mode, DF_PHASE_EAGER, &err), &err);
   for (uint32_t l = 0; l < r->layers; l++) {
     const df_attn_layer layer = {.q = r->q,
                                  .q_ld = r->width,
@@ -109,6 +108,7 @@ static df_program *emit(rig *r, df_attn *leaf, uint32_t n) {
                                  .causal = true};
     must(leaf->ops->emit(leaf, &pass, &layer, &err), &err);
   }
+  must(leaf->ops->plan(leaf, p, &r->batch, mode, DF_PHASE_EAGER, &err), &err);
   return p;
 }
 
