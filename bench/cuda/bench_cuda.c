@@ -8,7 +8,6 @@
  * large copy on the same card (bytes read and written). --sweep tries other tuning numbers.
  */
 #include <cuda_runtime_api.h>
-#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,8 +12,9 @@
  * which as long as both operands agree, the four are made neighbours, and a lane's activations are one 16-byte load.
  *
  * Sums: the tiles of a strip are cut into DF_FRAG_PARTS runs as even as they come, some of them empty when k is small.
- * A part is one chain of accumulating products from zero; the parts are added as a balanced binary tree over their
- * numbers. Any split among warps and blocks that hands on whole subtrees gives the same bits.
+ * A part is one chain of accumulating products from zero. Neighbouring parts are added in pairs, (0 + 1), (2 + 3), ...,
+ * and the sums of the pairs one after the other, in order. So k can be split among warps and blocks down to single
+ * parts, and a kernel that walks k alone needs three sets of sums: of the part, of the pair, of all.
  *
  * Threads: pure functions.
  */

@@ -63,10 +63,10 @@ static float rounded(df_dtype type, float v) {
   return v;
 }
 
-/* Largest error in units of the bound: f32 roundings of the chain of a part, of the tree and of the end. */
+/* Largest error in units of the bound: f32 roundings of the chain of a part, of the pairs and their sum, of the end. */
 static double product_error(const product *p, const float *got) {
   const uint32_t tiles = df_frag_tiles(p->k);
-  const double unit = ((double)tiles / DF_FRAG_PARTS + 9) * 0x1p-23;
+  const double unit = ((double)tiles / DF_FRAG_PARTS + DF_FRAG_PARTS / 2 + 3) * 0x1p-23;
   double worst = 0;
   float *w = df_alloc(p->k * sizeof *w);
   for (uint32_t i = 0; i < p->parts; i++)

@@ -35,6 +35,7 @@ typedef struct rig {
   df_weights host_w[48], device_w[48]; /* pairs */
   uint32_t n_w;
   uint32_t passed, failed, errors; /* cases; wrong calls */
+  uint32_t launches;               /* of the last list */
   bool quick;
   uint64_t rng;
   df_cuda_card card;

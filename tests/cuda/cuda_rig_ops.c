@@ -211,7 +211,8 @@ void rig_run_device(rig *r, rig_list *l, uint32_t max_rows, uint32_t max_seqs, b
     rig_case(r, false, "the test's scratch is too small");
     return;
   }
-  for (uint32_t i = 0, taken = 1; i < l->n; i += taken) {
+  r->launches = 0;
+  for (uint32_t i = 0, taken = 1; i < l->n; i += taken, r->launches++) {
     taken = 1;
     const int e = one_by_one ? run_one(&r->env, &ops[i]) : df_cuda_launch(&r->env, &ops[i], l->n - i, &taken);
     rig_ok(r, e, df_op_name(ops[i].kind));

@@ -19,6 +19,7 @@ DF_DEV void chunk_slots(const attn_args &a, const attn_block &t, const attn_layo
   port_block_sync();
   if (i >= DF_KV_CHUNK) return;
   is_fresh[i] = 0;
+#pragma unroll 1
   for (uint32_t r = t.q0; r < t.q1; r++) {
     const uint32_t slot = a.rope.slot[r];
     if (slot != slots[i] || slot < sink) continue;
@@ -30,8 +31,10 @@ DF_DEV void chunk_slots(const attn_args &a, const attn_block &t, const attn_layo
 /* n floats (a multiple of 4) to shared memory by one warp. */
 DF_DEV void chunk_copy(float *to, const float *from, uint32_t n, uint32_t lane) {
   if ((uintptr_t)from % 16 == 0) {
+#pragma unroll 1
     for (uint32_t i = 4 * lane; i < n; i += 128) port_copy16(to + i, from + i);
   } else {
+#pragma unroll 1
     for (uint32_t i = lane; i < n; i += 32) to[i] = port_load(from + i);
   }
 }
@@ -39,6 +42,7 @@ DF_DEV void chunk_copy(float *to, const float *from, uint32_t n, uint32_t lane) 
 /* What the rotation of this pass's rows needs and no kernel writes: tables at their positions, norm weights. */
 DF_DEV void chunk_tables(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared) {
   const uint32_t e = a.op.head_dim, lane = threadIdx.x % 32, warp = threadIdx.x / 32, rows = t.q1 - t.q0;
+#pragma unroll 1
   for (uint32_t r = warp; r < rows; r += ATTN_WARPS) {
     float *const to = (float *)(shared + l.tables) + (size_t)r * e;
     const size_t at = (size_t)a.rope.pos[t.q0 + r] * (e / 2);
@@ -57,9 +61,11 @@ DF_DEV void chunk_fetch(const attn_args &a, const attn_block &t, const attn_layo
   const uint32_t *is_fresh = pos_of + ATTN_FRESH;
   const uint32_t e = a.op.head_dim, size = F16 ? 2 : 4, row = e * size, pieces = row / 16;
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_q = with_q ? t.n : 0;
+#pragma unroll 1
   for (uint32_t u = warp; u < n_q; u += ATTN_WARPS)
     chunk_copy((float *)(shared + l.q) + (size_t)u * e,
                a.op.q + attn_row(t, u) * a.op.q_ld + (size_t)attn_head(t, u) * e, e, lane);
+#pragma unroll 1
   for (uint32_t r = warp; a.fused && r < t.q1 - t.q0; r += ATTN_WARPS) {
     if (pos_of[r] == ATTN_NONE) continue;
     float *const to = (float *)(shared + l.vectors) + (size_t)r * 2 * e;
@@ -82,6 +88,7 @@ DF_DEV void chunk_seen(const attn_args &a, const attn_block &t, const attn_layou
   const uint32_t p = chunk * DF_KV_CHUNK + threadIdx.x;
   uint32_t word = 0;
   bool sees = false;
+#pragma unroll 1
   for (uint32_t q = 0; q < t.n; q++) {
     if (q == 0 || (t.first + q) % t.group == 0) sees = attn_sees(a, t, attn_row(t, q), p);
     if (sees) word |= 1u << q;
@@ -122,6 +129,7 @@ DF_DEV void chunk_rotate(const attn_args &a, const attn_block &t, const attn_lay
   const uint32_t e = a.op.head_dim, lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_q = with_q ? t.n : 0;
   const uint32_t n_fresh = t.q1 - t.q0, *pos_of = (const uint32_t *)(shared + l.fresh);
   const float *const norm = a.rope.q_norm ? (const float *)(shared + l.norms) : 0;
+#pragma unroll 1
   for (uint32_t u = warp; u < n_q + n_fresh; u += ATTN_WARPS) {
     if (u >= n_q) {
       const uint32_t p = pos_of[u - n_q];
@@ -156,6 +164,7 @@ template <bool F16, int QB>
 DF_DEV void chunk_scores(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared) {
   const uint32_t e = a.op.head_dim, units = DF_KV_CHUNK * ((t.n + QB - 1) / QB);
   float *scores = (float *)(shared + l.scores);
+#pragma unroll 1
   for (uint32_t u = threadIdx.x; u < units; u += ATTN_THREADS) {
     const uint32_t p = u % DF_KV_CHUNK, q0 = u / DF_KV_CHUNK * QB;
     const uint8_t *k = shared + l.k + p * l.k_ld * (F16 ? 2 : 4);
@@ -163,6 +172,7 @@ DF_DEV void chunk_scores(const attn_args &a, const attn_block &t, const attn_lay
     float acc[QB];
 #pragma unroll
     for (int i = 0; i < QB; i++) acc[i] = 0;
+#pragma unroll 1
     for (uint32_t j = 0; j < e; j += 8) {
       float kv[8];
       chunk_eight<F16>(k + j * (F16 ? 2 : 4), kv);
@@ -230,6 +240,7 @@ DF_DEV void chunk_values(const attn_layout &l, const uint8_t *shared, uint32_t e
   const uint8_t *v = shared + l.v;
 #pragma unroll
   for (int i = 0; i < QB; i++) acc[i][0] = acc[i][1] = 0;
+#pragma unroll 1
   for (uint32_t p0 = 0; p0 < DF_KV_CHUNK; p0 += 4) {
     const uint4 s = *(const uint4 *)(seen + p0);
     const uint32_t words[4] = {s.x >> q0 & all, s.y >> q0 & all, s.z >> q0 & all, s.w >> q0 & all};
@@ -240,7 +251,10 @@ DF_DEV void chunk_values(const attn_layout &l, const uint8_t *shared, uint32_t e
       const float2 x = chunk_pair<F16>(v + (p0 + p) * row, pair);
       float w[QB];
 #pragma unroll
-      for (int i = 0; i < QB; i += 4) *(float4 *)(w + i) = *(const float4 *)(weights + (p0 + p) * l.p_ld + i);
+      for (int i = 0; i < QB; i++) {
+        if (QB % 4 == 0 && i % 4 == 0) *(float4 *)(w + i) = *(const float4 *)(weights + (p0 + p) * l.p_ld + i);
+        if (QB % 4 != 0) w[i] = weights[(p0 + p) * l.p_ld + i];
+      }
 #pragma unroll
       for (int i = 0; i < QB; i++) {
         if (!plain && !(words[p] >> i & 1)) continue;

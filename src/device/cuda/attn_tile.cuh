@@ -6,6 +6,7 @@
 #define DF_DEVICE_CUDA_ATTN_TILE_CUH
 
 #include "device/cuda/cuda_head.cuh"
+#include "device/cuda/cuda_kernels.h"
 #include "device/fragment.h"
 
 enum {
@@ -24,13 +25,19 @@ typedef struct attn_args {
   const size_t *mask_start;
   df_op_rope_kv rope; /* fused: q, k, v come unrotated */
   bool fused, merge;
-  uint32_t queries, n_sub; /* query vectors of a block; blocks of a tile */
-  uint32_t fresh_rows;     /* fused: most rows of a sequence; else 0 */
+  uint32_t queries, n_sub, shares; /* query vectors of a block; blocks of a tile; shares of its chunks */
+  uint32_t fresh_rows;             /* fused: most rows of a sequence; else 0 */
   uint32_t *counters;
 } attn_args;
 
-/* One block: queries [first, first + n) of a tile of the op, numbered row by row. */
+/* Fills the arguments (cuda_attn.cu); number of blocks, without the shares. */
+uint32_t df_cuda_attn_plan(const df_cuda_env *env, df_op_kind kind, const df_op_attn *op, const df_op_rope_kv *rope,
+                           bool merge, attn_args *a);
+
+/* One block: queries [first, first + n) of a tile of the op, numbered row by row. place: where among all such blocks.
+ */
 struct attn_block {
+  uint32_t place;
   uint32_t b, g, tile, sub, group;
   uint32_t q0, q1;   /* rows of the sequence */
   uint32_t r0, len;  /* first row of the tile; positions of the sequence */
@@ -44,14 +51,15 @@ DF_DEV void attn_range(const df_op_attn &a, uint32_t len, uint32_t pos, uint32_t
   if (*lo > *hi) *lo = *hi;
 }
 
-/* False when the block has no live query. */
-DF_DEV bool attn_find(const attn_args &a, attn_block *t) {
+/* Block `place` of [sequence][KV head][tile][block of the tile]. False when it has no live query. */
+DF_DEV bool attn_find(const attn_args &a, uint32_t place, attn_block *t) {
   const df_op_attn &op = a.op;
   const df_batch *const batch = op.batch;
-  t->b = blockIdx.z;
-  t->sub = blockIdx.y % a.n_sub;
-  t->tile = blockIdx.y / a.n_sub % op.n_tiles;
-  t->g = blockIdx.y / a.n_sub / op.n_tiles;
+  t->place = place;
+  t->sub = place % a.n_sub;
+  t->tile = place / a.n_sub % op.n_tiles;
+  t->g = place / a.n_sub / op.n_tiles % op.n_kv;
+  t->b = place / a.n_sub / op.n_tiles / op.n_kv;
   if (t->b >= batch->n_seqs) return false;
   t->q0 = batch->q_start[t->b];
   t->q1 = batch->q_start[t->b + 1];
@@ -64,6 +72,7 @@ DF_DEV bool attn_find(const attn_args &a, attn_block *t) {
   if (t->first >= n) return false;
   t->n = math_min(n - t->first, a.queries);
   uint32_t lo = UINT32_MAX, hi = 0;
+#pragma unroll 1
   for (uint32_t r = t->r0; r < r1; r++) {
     uint32_t l, h;
     attn_range(op, t->len, batch->pos[r], &l, &h);

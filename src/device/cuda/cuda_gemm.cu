@@ -1,11 +1,10 @@
 /*
- * cuda_gemm.cu - BF16 and F16 products of many rows: tiles of 64 outputs x 64 rows, the sums of fragment.h.
+ * cuda_gemm.cu - BF16 and F16 products of many rows: tiles of 128 outputs x 128 rows, the sums of fragment.h.
  *
  * First the activations are rounded and laid out as B operands in scratch, [8 rows][16 k] a tile of 256 bytes, so that
- * both operands stream through shared memory in 16-byte copies. Each of 4 warps owns 32 outputs x 32 rows. The parts of
- * k come one after the other; sums that wait for their partner in the tree stay in registers, one set a level, as the
- * bits of a binary counter. Blocks of the same weights are neighbours in the grid: what one reads the others find in
- * L2.
+ * both operands stream through shared memory in 16-byte copies. Each of 8 warps owns 32 outputs x 64 rows and keeps
+ * three sets of sums: of the part of k at hand, of its pair, of all pairs before. Blocks of the same weights are
+ * neighbours in the grid: what one reads the others find in L2.
  */
 #include "device/cuda/cuda_math.cuh"
 #include "device/cuda/cuda_ops.cuh"
@@ -13,19 +12,17 @@
 #include "device/fragment.h"
 
 enum {
-  THREADS = 128,
-  TILE_ROWS = 64,
-  TILE_STRIPS = 4,
-  STAGES = 4,
+  THREADS = 256,
+  TILE_ROWS = 128,
+  TILE_STRIPS = 8,
+  WARP_GROUPS = 8, /* of 8 rows */
+  SUMS = 2 * WARP_GROUPS * 4,
+  STAGES = 5,
   STAGE_K = 4, /* tiles of k */
   B_BYTES = 256,
-  LEVELS = 5, /* log2(DF_FRAG_PARTS) */
-  NEAR = 3,   /* levels in registers; the others, rarely touched, lie in shared memory */
-  FAR_BYTES = (LEVELS - NEAR) * 32 * THREADS * 4,
   STAGE_A = STAGE_K * TILE_STRIPS * DF_FRAG_BYTES,
   STAGE_B = STAGE_K * TILE_ROWS / 8 * B_BYTES,
-  STAGE_BYTES = STAGE_A + STAGE_B,
-  SHARED_BYTES = STAGES * STAGE_BYTES + FAR_BYTES
+  STAGE_BYTES = STAGE_A + STAGE_B
 };
 
 typedef struct gemm_part {
@@ -65,12 +62,12 @@ __global__ void __launch_bounds__(256)
 
 /* ---- the product ---- */
 
-/* Weights of strip i (0..3) of this block, NULL behind the end. ffn_up: gate and up strips take turns. */
+/* Weights of strip i (0..7) of this block, NULL behind the end. ffn_up: gate and up strips take turns. */
 template <bool PAIR>
 DF_DEV const uint8_t *gemm_strip(const gemm_args &a, uint32_t i) {
   const size_t strip_bytes = (size_t)df_frag_tiles(a.k) * DF_FRAG_BYTES;
   if (PAIR) {
-    const uint32_t s = blockIdx.y * 2 + i / 2;
+    const uint32_t s = blockIdx.y * (TILE_STRIPS / 2) + i / 2;
     return s < a.strips ? a.part[i % 2].w + s * strip_bytes : 0;
   }
   const uint32_t s = blockIdx.y * TILE_STRIPS + i;
@@ -93,7 +90,8 @@ DF_DEV void gemm_fetch(const gemm_args &a, const uint8_t *w, uint32_t live, uint
                     w + (size_t)(t0 + t) * DF_FRAG_BYTES + 16 * lane);
     const uint32_t row0 = blockIdx.x * TILE_ROWS;
     for (uint32_t i = 0; i < STAGE_B / 16 / THREADS; i++) {
-      const uint32_t piece = i * THREADS + threadIdx.x, tile = piece / 16, t = tile / 8, group = tile % 8;
+      const uint32_t piece = i * THREADS + threadIdx.x, tile = piece / 16, t = tile / (TILE_ROWS / 8),
+                     group = tile % (TILE_ROWS / 8);
       if (row0 + 8 * group < live && t0 + t < tiles)
         port_copy16(to + STAGE_A + tile * B_BYTES + piece % 16 * 16,
                     a.b + (((size_t)row0 / 8 + group) * tiles + t0 + t) * B_BYTES + piece % 16 * 16);
@@ -102,72 +100,52 @@ DF_DEV void gemm_fetch(const gemm_args &a, const uint8_t *w, uint32_t live, uint
   port_copy_commit();
 }
 
-/* The part that just ended joins the tree: equal subtrees meet. far: this thread's column of the levels in shared
- * memory. */
-DF_DEV void gemm_join(uint32_t part, float acc[32], float level[NEAR][32], float *far) {
-  bool open = true;
+/* The part that just ended joins its pair, and the pair the sum. */
+DF_DEV void gemm_join(uint32_t part, float acc[SUMS], float pair[SUMS], float all[SUMS]) {
 #pragma unroll
-  for (int l = 0; l < NEAR; l++) {
-    if (!open) continue;
-    open = part >> l & 1;
-#pragma unroll
-    for (int i = 0; i < 32; i++) {
-      if (open)
-        acc[i] = level[l][i] + acc[i];
-      else
-        level[l][i] = acc[i];
+  for (int i = 0; i < SUMS; i++) {
+    if (part % 2 == 0) {
+      pair[i] = acc[i];
+    } else {
+      const float both = pair[i] + acc[i];
+      all[i] = part == 1 ? both : all[i] + both;
     }
+    acc[i] = 0;
   }
-  for (int l = NEAR; l < LEVELS && open; l++, far += 32 * THREADS) {
-    open = part >> l & 1;
-#pragma unroll
-    for (int i = 0; i < 32; i++) {
-      if (open)
-        acc[i] = far[i * THREADS] + acc[i];
-      else
-        far[i * THREADS] = acc[i];
-    }
-  }
-  if (open) return; /* the last part: acc is the sum */
-#pragma unroll
-  for (int i = 0; i < 32; i++) acc[i] = 0;
 }
 
-/* One tile of k: 2 strips x 4 row groups. acc[(strip * 4 + group) * 4 + register] */
+/* One tile of k: 2 strips x 8 row groups. acc[(strip * 8 + group) * 4 + register] */
 template <bool F16>
 DF_DEV void gemm_tile(const uint8_t *stage, uint32_t t, uint32_t strip0, uint32_t group0, uint32_t lane,
-                      float acc[32]) {
+                      float acc[SUMS]) {
   const uint8_t *wa = stage + (t * TILE_STRIPS + strip0) * DF_FRAG_BYTES + 16 * lane;
-  const uint8_t *xb = stage + STAGE_A + (t * 8 + group0) * B_BYTES + 8 * lane;
+  const uint8_t *xb = stage + STAGE_A + (t * (TILE_ROWS / 8) + group0) * B_BYTES + 8 * lane;
   const uint4 w[2] = {*(const uint4 *)wa, *(const uint4 *)(wa + DF_FRAG_BYTES)};
 #pragma unroll
-  for (int g = 0; g < 4; g++) {
+  for (int g = 0; g < WARP_GROUPS; g++) {
     const uint2 x = *(const uint2 *)(xb + g * B_BYTES);
 #pragma unroll
     for (int s = 0; s < 2; s++) {
       if (F16)
-        port_mma_f16(acc + (s * 4 + g) * 4, w[s], x.x, x.y);
+        port_mma_f16(acc + (s * WARP_GROUPS + g) * 4, w[s], x.x, x.y);
       else
-        port_mma_bf16(acc + (s * 4 + g) * 4, w[s], x.x, x.y);
+        port_mma_bf16(acc + (s * WARP_GROUPS + g) * 4, w[s], x.x, x.y);
     }
   }
 }
 
-/* All tiles of k, parts joined as they end. */
+/* All tiles of k, parts joined as they end. A warp whose rows are all beyond the live ones copies, but does not
+ * compute. */
 template <bool F16>
 DF_DEV void gemm_sum(const gemm_args &a, const uint8_t *w, uint32_t live, uint8_t *shared, uint32_t strip0,
-                     uint32_t group0, float acc[32]) {
+                     uint32_t group0, bool idle, float all[SUMS]) {
   const uint32_t tiles = df_frag_tiles(a.k), stages = (tiles + STAGE_K - 1) / STAGE_K, lane = threadIdx.x % 32;
-  float level[NEAR][32], *const far = (float *)(shared + STAGES * STAGE_BYTES) + threadIdx.x;
+  float acc[SUMS], pair[SUMS];
 #pragma unroll
-  for (int l = 0; l < NEAR; l++)
-#pragma unroll
-    for (int i = 0; i < 32; i++) level[l][i] = 0;
-#pragma unroll
-  for (int i = 0; i < 32; i++) acc[i] = 0;
+  for (int i = 0; i < SUMS; i++) acc[i] = pair[i] = all[i] = 0;
   uint32_t part = 0, end = df_frag_part(tiles, 1);
   while (end == 0) { /* parts without a tile */
-    gemm_join(part++, acc, level, far);
+    gemm_join(part++, acc, pair, all);
     end = df_frag_part(tiles, part + 1);
   }
   for (uint32_t s = 0; s < stages; s++) {
@@ -175,10 +153,10 @@ DF_DEV void gemm_sum(const gemm_args &a, const uint8_t *w, uint32_t live, uint8_
     port_block_sync(); /* everyone's copies are there, and the stage to be filled next has been read */
     gemm_fetch(a, w, live, s + STAGES - 1, shared);
     const uint8_t *stage = shared + s % STAGES * STAGE_BYTES;
-    for (uint32_t t = 0; t < STAGE_K && s * STAGE_K + t < tiles; t++) {
+    for (uint32_t t = 0; t < STAGE_K && s * STAGE_K + t < tiles && !idle; t++) {
       gemm_tile<F16>(stage, t, strip0, group0, lane, acc);
       while (part < DF_FRAG_PARTS && s * STAGE_K + t + 1 == end) {
-        gemm_join(part++, acc, level, far);
+        gemm_join(part++, acc, pair, all);
         end = part < DF_FRAG_PARTS ? df_frag_part(tiles, part + 1) : 0;
       }
     }
@@ -189,14 +167,14 @@ DF_DEV void gemm_sum(const gemm_args &a, const uint8_t *w, uint32_t live, uint8_
 DF_DEV uint32_t gemm_output(uint32_t lane, uint32_t c) { return lane / 4 + 8 * (c >> 1); }
 DF_DEV uint32_t gemm_row(uint32_t lane, uint32_t c) { return 2 * (lane % 4) + (c & 1); }
 
-DF_DEV void gemm_store(const gemm_args &a, uint32_t strip, uint32_t row0, uint32_t live, const float acc[16],
+DF_DEV void gemm_store(const gemm_args &a, uint32_t strip, uint32_t row0, uint32_t live, const float acc[SUMS / 2],
                        uint32_t lane) {
   if (strip >= a.strips) return;
   uint32_t i = 0;
   while (i + 1 < a.n_parts && strip >= a.part[i + 1].strip0) i++;
   const gemm_part &p = a.part[i];
 #pragma unroll
-  for (int g = 0; g < 4; g++)
+  for (int g = 0; g < WARP_GROUPS; g++)
 #pragma unroll
     for (int c = 0; c < 4; c++) {
       const uint32_t o = (strip - p.strip0) * DF_LANES + gemm_output(lane, c), r = row0 + 8 * g + gemm_row(lane, c);
@@ -208,30 +186,30 @@ DF_DEV void gemm_store(const gemm_args &a, uint32_t strip, uint32_t row0, uint32
 }
 
 template <bool F16, bool PAIR>
-__global__ void __launch_bounds__(THREADS, 2) gemm_kernel(const __grid_constant__ gemm_args a) {
+__global__ void __launch_bounds__(THREADS, 1) gemm_kernel(const __grid_constant__ gemm_args a) {
   DF_SHARED(shared);
   port_launch_next();
   const uint32_t live = *a.n_rows, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const uint32_t row0 = blockIdx.x * TILE_ROWS + warp / 2 * 32, strip0 = warp % 2 * 2, group0 = warp / 2 * 4;
+  const uint32_t strip0 = warp % 4 * 2, group0 = warp / 4 * WARP_GROUPS, row0 = blockIdx.x * TILE_ROWS + 8 * group0;
   port_wait_previous();
   if (blockIdx.x * TILE_ROWS >= live) return;
   const uint8_t *w = gemm_strip<PAIR>(a, warp);
   for (uint32_t s = 0; s + 1 < STAGES; s++) gemm_fetch(a, w, live, s, shared);
-  float acc[32];
-  gemm_sum<F16>(a, w, live, shared, strip0, group0, acc);
+  float sum[SUMS];
+  gemm_sum<F16>(a, w, live, shared, strip0, group0, row0 >= live, sum);
   port_copy_wait<0>();
   if (PAIR) {
-    const uint32_t strip = blockIdx.y * 2 + warp % 2;
+    const uint32_t strip = blockIdx.y * (TILE_STRIPS / 2) + strip0 / 2;
     const gemm_part &p = a.part[0];
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < SUMS / 2; i++) {
       const uint32_t o = strip * DF_LANES + gemm_output(lane, i % 4), r = row0 + 8 * (i / 4) + gemm_row(lane, i % 4);
-      if (o < p.n && r < live) p.y[r * p.ld + o] = math_silu_mul(acc[i], acc[16 + i]);
+      if (o < p.n && r < live) p.y[r * p.ld + o] = math_silu_mul(sum[i], sum[SUMS / 2 + i]);
     }
     return;
   }
-  gemm_store(a, blockIdx.y * TILE_STRIPS + strip0, row0, live, acc, lane);
-  gemm_store(a, blockIdx.y * TILE_STRIPS + strip0 + 1, row0, live, acc + 16, lane);
+  gemm_store(a, blockIdx.y * TILE_STRIPS + strip0, row0, live, sum, lane);
+  gemm_store(a, blockIdx.y * TILE_STRIPS + strip0 + 1, row0, live, sum + SUMS / 2, lane);
 }
 
 /* ---- launching ---- */
@@ -248,8 +226,8 @@ static int gemm_run(const df_cuda_env *env, gemm_args *a, const float *x, bool f
                     : start_kernel(env, operand_kernel<false>, prepare, x, a->n_rows, a->k, b);
   if (e) return e;
   a->b = b;
-  const uint32_t blocks = pair ? (a->strips + 1) / 2 : (a->strips + TILE_STRIPS - 1) / TILE_STRIPS;
-  const start_shape s = {dim3((env->max_rows + TILE_ROWS - 1) / TILE_ROWS, blocks), THREADS, SHARED_BYTES, 0};
+  const uint32_t each = pair ? TILE_STRIPS / 2 : TILE_STRIPS, blocks = (a->strips + each - 1) / each;
+  const start_shape s = {dim3((env->max_rows + TILE_ROWS - 1) / TILE_ROWS, blocks), THREADS, STAGES * STAGE_BYTES, 0};
   if (pair)
     return f16 ? start_kernel(env, gemm_kernel<true, true>, s, *a) : start_kernel(env, gemm_kernel<false, true>, s, *a);
   return f16 ? start_kernel(env, gemm_kernel<true, false>, s, *a) : start_kernel(env, gemm_kernel<false, false>, s, *a);

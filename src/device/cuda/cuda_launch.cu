@@ -10,14 +10,13 @@
 
 df_cuda_tuning df_cuda_tune = {.cluster = 0,
                                .early_bytes = 8 << 10,
-                               .run_bytes = 8 << 10,
                                .ahead_bytes = 8 << 20,
                                .norm_floats = 12 << 10,
                                .quant_warps = 0,
                                .attn_blocks = 2,
                                .rope_in_attn = 1};
 
-enum { MANY_ROWS = 16, LOOK_AHEAD = 6 };
+enum { MANY_ROWS = 32, LOOK_AHEAD = 6 };
 
 /* ---- products ---- */
 
@@ -112,7 +111,7 @@ static bool norm_fits(const df_cuda_env *env, const df_op_norm *a, const df_act 
                       const float *y) {
   const float *const end = a->x + (size_t)env->max_rows * a->out.k;
   return !a->out.q && a->out.f == x->f && a->out.f != a->x && a->out.k == x->k && a->n_rows == n_rows &&
-         (y + 1 <= a->x || y >= end) && df_cuda_mma_takes_norm(env, x->k);
+         (y + 1 <= a->x || y >= end);
 }
 
 static bool norm_fits_linear(const df_cuda_env *env, const df_op_norm *a, const df_op_linear *b) {
@@ -121,25 +120,6 @@ static bool norm_fits_linear(const df_cuda_env *env, const df_op_norm *a, const 
   for (uint32_t i = 0; i < b->n_parts; i++)
     if (form_of(b->part[i].w) != f || !norm_fits(env, a, &b->x, b->n_rows, b->part[i].y)) return false;
   return true;
-}
-
-static int launch_norm(const df_cuda_env *env, const df_op *ops, uint32_t n, uint32_t *taken) {
-  const df_op_norm *a = (const df_op_norm *)ops[0].args;
-  df_cuda_ahead ahead = {};
-  *taken = 2;
-  if (n > 1 && ops[1].kind == DF_OP_LINEAR && norm_fits_linear(env, a, (const df_op_linear *)ops[1].args)) {
-    const bool soon = find_ahead(env, ops + 2, n - 2, &ahead);
-    return df_cuda_mma_linear(env, (const df_op_linear *)ops[1].args, a, soon ? &ahead : 0);
-  }
-  if (n > 1 && ops[1].kind == DF_OP_FFN_UP) {
-    const df_op_ffn_up *b = (const df_op_ffn_up *)ops[1].args;
-    if (ffn_in_one(b) && norm_fits(env, a, &b->x, b->n_rows, b->out.f)) {
-      const bool soon = find_ahead(env, ops + 2, n - 2, &ahead);
-      return df_cuda_mma_ffn_up(env, b, a, soon ? &ahead : 0);
-    }
-  }
-  *taken = 1;
-  return df_cuda_norm(env, a);
 }
 
 /* Ops from ops[0] on that make up one attention: TILE, or SPLIT with its MERGE. 0: neither. */
@@ -151,6 +131,26 @@ static uint32_t attn_ops(const df_op *ops, uint32_t n) {
                  a->out.f == b->out.f && a->out.q == b->out.q
              ? 2
              : 0;
+}
+
+static int launch_norm(const df_cuda_env *env, const df_op *ops, uint32_t n, uint32_t *taken) {
+  const df_op_norm *a = (const df_op_norm *)ops[0].args;
+  df_cuda_ahead ahead = {};
+  *taken = 2;
+  if (n > 1 && ops[1].kind == DF_OP_LINEAR && df_cuda_mma_takes_norm(env, a->out.k) &&
+      norm_fits_linear(env, a, (const df_op_linear *)ops[1].args)) {
+    const bool soon = find_ahead(env, ops + 2, n - 2, &ahead);
+    return df_cuda_mma_linear(env, (const df_op_linear *)ops[1].args, a, soon ? &ahead : 0);
+  }
+  if (n > 1 && ops[1].kind == DF_OP_FFN_UP) {
+    const df_op_ffn_up *b = (const df_op_ffn_up *)ops[1].args;
+    if (ffn_in_one(b) && norm_fits(env, a, &b->x, b->n_rows, b->out.f) && df_cuda_mma_takes_norm(env, a->out.k)) {
+      const bool soon = find_ahead(env, ops + 2, n - 2, &ahead);
+      return df_cuda_mma_ffn_up(env, b, a, soon ? &ahead : 0);
+    }
+  }
+  *taken = 1;
+  return df_cuda_norm(env, a);
 }
 
 /* Kernels from elsewhere: whoever emitted the op launches them. */

@@ -7,12 +7,12 @@
 #include "device/cuda/cuda_kernels.h"
 #include "device/cuda/cuda_port.cuh"
 
-typedef struct start_shape {
+struct start_shape {
   dim3 grid;
   uint32_t threads;
   size_t shared;
   uint32_t cluster; /* blocks of a cluster along x; 0 and 1: none */
-} start_shape;
+};
 
 #ifdef DF_CUDA_EMULATED
 

@@ -16,7 +16,6 @@ extern "C" {
 typedef struct df_cuda_tuning {
   uint32_t cluster;      /* blocks that share a strip's k in a weight stream: 1, 2, 4; 0 = by cost */
   uint32_t early_bytes;  /* of its weights that a warp asks L2 for before it waits for the kernel in front */
-  uint32_t run_bytes;    /* of a strip that a warp asks L2 for when it begins the strip in front */
   uint32_t ahead_bytes;  /* of the next product's weights that a kernel asks L2 for at its end */
   uint32_t norm_floats;  /* a norm of at most so many values goes into the product behind it */
   uint32_t quant_warps;  /* warps of a strip in quantised products: 1, 2, 4, 8; 0 = by size */

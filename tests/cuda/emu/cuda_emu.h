@@ -147,6 +147,7 @@ DF_DEV float port_from(float v, uint32_t lane) { return emu_shuffle(v, lane); }
 DF_DEV void port_fence(void) {}
 DF_DEV uint32_t port_count(uint32_t *p) { return (*p)++; }
 
+void emu_give_turn(void);
 DF_DEV uint32_t port_cluster_rank(void) { return emu_cur->rank; }
 DF_DEV void port_cluster_arrive(void) { emu_cluster_arrive(); }
 DF_DEV void port_cluster_wait(void) { emu_cluster_wait(); }
@@ -167,7 +168,6 @@ DF_DEV void port_mailbox_expect(port_mailbox *m, uint32_t bytes) {
   m->open = 0;
   emu_mailbox_settle(m);
 }
-void emu_give_turn(void);
 DF_DEV void port_mailbox_wait(port_mailbox *m, uint32_t parity) {
   while ((m->phase & 1u) == parity) emu_give_turn();
 }
