@@ -33,6 +33,7 @@ static df_attn_caps fi_caps(const df_attn *a) {
   df_attn_caps c = df_leaf_mask_caps(a);
   c.kv_types = 1u << DF_KV_F16;
   c.inexact = true;
+  c.sliding_window = false; /* verify and prefill behind a window came out wrong at some lengths on an H200 */
   return c;
 }
 
@@ -148,6 +149,10 @@ static df_status record_of(fi_leaf *f, const df_attn_pass *pass, uint32_t *index
 static df_status fi_emit(df_attn *a, const df_attn_pass *pass, const df_attn_layer *layer, df_error *err) {
   fi_leaf *f = (fi_leaf *)a;
   df_op_extern op = {.launch = launch, .self = f};
+  if (layer->window)
+    return DF_FAIL(err, DF_ERR_UNSUPPORTED,
+                   "attention backend \"flashinfer\" has no sliding window (layer %u has one of %u)", layer->layer,
+                   layer->window);
   DF_TRY(df_third_op(&f->leaf, &f->made, pass, layer, &op, err));
   DF_TRY(record_of(f, pass, &op.record, &op.first, err));
   return df_emit_attn_extern(pass->program, &op, err);

@@ -181,7 +181,7 @@ static void test_caps(void **state) {
   df_error err = {0};
   df_attn *f = flashinfer(SEQS, ROWS), *x = xqa();
   const df_attn_caps fc = f->ops->caps(f), xc = x->ops->caps(x);
-  assert_true(fc.reads_mask && fc.causal && fc.sliding_window && fc.graph_safe && fc.inexact && !fc.recurrent);
+  assert_true(fc.reads_mask && fc.causal && !fc.sliding_window && fc.graph_safe && fc.inexact && !fc.recurrent);
   assert_int_equal(fc.mask_layouts, 1 << DF_MASK_NONE | 1 << DF_MASK_QLEN | 1 << DF_MASK_FULL);
   assert_int_equal(fc.max_rows, UINT32_MAX);
   assert_int_equal(fc.page_sizes, 1 | 16 | 64);
