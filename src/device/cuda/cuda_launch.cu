@@ -9,14 +9,14 @@
 #include "device/cuda/cuda_tune.h"
 
 df_cuda_tuning df_cuda_tune = {.cluster = 0,
-                               .early_bytes = 8 << 10,
+                               .early_bytes = 0,
                                .ahead_bytes = 8 << 20,
                                .norm_floats = 12 << 10,
                                .quant_warps = 0,
                                .attn_blocks = 2,
                                .rope_in_attn = 1};
 
-enum { MANY_ROWS = 32, LOOK_AHEAD = 6 };
+enum { MANY_ROWS = 32, FUSED_ROWS = 8, LOOK_AHEAD = 6 };
 
 /* ---- products ---- */
 
@@ -161,7 +161,7 @@ static int launch_attn(const df_cuda_env *env, const df_op *ops, uint32_t n, uin
   const df_op_attn *a = attn ? (const df_op_attn *)ops[rope].args : 0;
   const df_op_rope_kv *r = rope ? (const df_op_rope_kv *)ops[0].args : 0;
   *taken = 1;
-  if (r && !(a && df_cuda_attn_takes_rope(a, r))) return df_cuda_rope_kv(env, r);
+  if (r && !(a && env->max_rows <= FUSED_ROWS && df_cuda_attn_takes_rope(a, r))) return df_cuda_rope_kv(env, r);
   if (!a) return df_cuda_attn(env, ops[0].kind, (const df_op_attn *)ops[0].args);
   *taken = rope + attn;
   return df_cuda_attn_run(env, ops[rope].kind, a, r, true);

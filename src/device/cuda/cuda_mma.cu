@@ -3,7 +3,7 @@
 #include "device/cuda/cuda_tune.h"
 #include "device/cuda/mma_block.cuh"
 
-enum { RING = 16 };
+enum { RING = 16, NORM_ROWS = 8 /* with more, every block's own norm costs more than a launch */ };
 
 template <bool F16, int NT, bool PAIR>
 __global__ void __launch_bounds__(MMA_THREADS, 2) mma_kernel(const __grid_constant__ mma_args a) {
@@ -134,7 +134,7 @@ int df_cuda_mma_ffn_up(const df_cuda_env *env, const df_op_ffn_up *op, const df_
 }
 
 bool df_cuda_mma_takes_norm(const df_cuda_env *env, uint32_t k) {
-  return env->max_rows <= MMA_ROWS && (uint64_t)env->max_rows * k <= df_cuda_tune.norm_floats &&
+  return env->max_rows <= NORM_ROWS && (uint64_t)env->max_rows * k <= df_cuda_tune.norm_floats &&
          plan_of(env, k, 1, true, true).cap >= env->max_rows;
 }
 

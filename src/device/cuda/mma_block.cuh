@@ -182,7 +182,6 @@ DF_DEV mma_stream stream_begin(const mma_args *list, uint32_t n_ops, const mma_s
   mma_stream s = {list, 0, n_ops, 0, 0, 0, 0, 0, 0, 0};
   stream_open(s, shared);
   stream_run(s, shared, w.lane);
-#pragma unroll 1 /* here and below: code that runs once costs its fetch from memory */
   for (uint32_t i = 0; i < R; i++) stream_push<R>(w, s, shared);
   stream_early(s, list[0].early_bytes, w.lane);
   return s;
@@ -194,7 +193,6 @@ DF_DEV void mma_chain(const mma_args &a, const mma_self &w, mma_stream &s, uint8
                       const uint8_t *b, const bool on[NT], float acc[NT * 4]) {
   const uint32_t tile_bytes = a.cap * 32;
   b += (size_t)(t0 - w.block_t0) * tile_bytes;
-#pragma unroll 1
   for (uint32_t t = t0; t < t1; t++, b += tile_bytes) {
     port_copy_wait<R - 1>();
     const uint4 tile = *(const uint4 *)(w.ring + s.slot * DF_FRAG_BYTES + 16 * w.lane);
@@ -217,7 +215,6 @@ template <int R, bool F16, int NT>
 DF_DEV void mma_share(const mma_args &a, const mma_self &w, mma_stream &s, uint8_t *shared, const uint8_t *b,
                       const bool on[NT], float sum[2][NT * 4]) {
   const uint32_t tiles = df_frag_tiles(a.k);
-#pragma unroll 1
   for (uint32_t p = 0; p < w.parts; p++) {
     float acc[NT * 4];
 #pragma unroll
@@ -252,12 +249,13 @@ DF_DEV mma_element element_of(uint32_t id, uint32_t rank, uint32_t regs, uint32_
 
 /* The sum of all parts from what the warps left, `step` floats apart: 16 pairs, or (cluster of 4) 32 parts. */
 DF_DEV float mma_total(const float *v, uint32_t step, bool parts) {
-  const uint32_t each = parts ? 2 : 1;
+  float x[2 * MMA_PAIRS];
+#pragma unroll
+  for (uint32_t i = 0; i < 2 * MMA_PAIRS; i++) x[i] = i < MMA_PAIRS || parts ? v[(size_t)i * step] : 0.0f;
   float t = 0;
-#pragma unroll 8
+#pragma unroll
   for (uint32_t i = 0; i < MMA_PAIRS; i++) {
-    const float *const at = v + (size_t)(i * each) * step;
-    const float pair = parts ? at[0] + at[step] : at[0];
+    const float pair = parts ? x[2 * i] + x[2 * i + 1] : x[i];
     t = i == 0 ? pair : t + pair;
   }
   return t;
@@ -353,14 +351,16 @@ DF_DEV void mma_norm_rows(const mma_args &a, const mma_layout &l, uint8_t *share
 /* Four neighbouring activations of row r, normed when that is asked for; zeros behind the end. */
 DF_DEV float4 mma_quad(const mma_args &a, const mma_layout &l, const uint8_t *shared, uint32_t r, uint32_t k) {
   float v[4];
-  const float *const row = (const float *)(shared + l.norm_x) + (size_t)r * l.row_floats;
-  const float *const w = (const float *)(shared + l.norm_w), *const x = a.x + (size_t)(a.row0 + r) * a.k;
-  const float f = a.norm_w ? ((const float *)(shared + l.factors))[r] : 0.0f;
-#pragma unroll
-  for (uint32_t i = 0; i < 4; i++) {
-    v[i] = 0;
-    if (k + i < a.k) v[i] = a.norm_w ? (row[k + i] * f) * w[k + i] : port_load(x + k + i);
+  if (a.norm_w) {
+    const float *x = (const float *)(shared + l.norm_x) + (size_t)r * l.row_floats + k;
+    const float *w = (const float *)(shared + l.norm_w) + k;
+    const float f = ((const float *)(shared + l.factors))[r];
+    for (uint32_t i = 0; i < 4; i++) v[i] = k + i < a.k ? (x[i] * f) * w[i] : 0.0f;
+    return make_float4(v[0], v[1], v[2], v[3]);
   }
+  const float *x = a.x + (size_t)(a.row0 + r) * a.k + k;
+  if (a.vector) return k < a.k ? port_load4(x) : make_float4(0, 0, 0, 0);
+  for (uint32_t i = 0; i < 4; i++) v[i] = k + i < a.k ? port_load(x + i) : 0.0f;
   return make_float4(v[0], v[1], v[2], v[3]);
 }
 
@@ -370,48 +370,32 @@ DF_DEV uint2 mma_operand(float4 v) {
              : make_uint2(port_pack_bf16(v.x, v.y), port_pack_bf16(v.z, v.w));
 }
 
-/* Quad j of tile t and row r to its place; write_norm: to the norm's own output as well. */
-template <bool F16>
-DF_DEV void mma_put(const mma_args &a, const mma_layout &l, const mma_self &w, uint8_t *shared, uint32_t t, uint32_t r,
-                    uint32_t j, float4 v, bool write_norm) {
-  *(uint2 *)(shared + l.b + ((size_t)((t - w.block_t0) * a.cap + r) * 4 + j) * 8) = mma_operand<F16>(v);
-  if (!write_norm) return;
-  const float e[4] = {v.x, v.y, v.z, v.w};
-  const uint32_t k = t * DF_FRAG_K + 4 * j;
-#pragma unroll
-  for (uint32_t c = 0; c < 4; c++)
-    if (k + c < a.k) a.norm_out[(size_t)(a.row0 + r) * a.k + k + c] = e[c];
-}
-
 /* Activations of the block's tiles as B operands. A thread keeps its row and its quad of a tile; a warp takes 8 rows of
- * one tile where there are so many: whole sectors, no bank twice. Loads from memory come in batches. */
+ * one tile where there are so many: whole sectors, no bank twice. Loads of a batch come before its stores. */
 template <bool F16>
 DF_DEV void mma_load_b(const mma_args &a, const mma_layout &l, const mma_self &w, uint8_t *shared, uint32_t live) {
   enum { DEEP = 8 };
   uint32_t shift = 0;
   while ((1u << shift) < live) shift++;
   const uint32_t j = threadIdx.x % 4, r = threadIdx.x / 4 & ((1u << shift) - 1), step = MMA_THREADS / 4 >> shift;
+  const bool write_norm = a.norm_w && w.first == 0;
   if (r >= live) return;
-  uint32_t t = w.block_t0 + (threadIdx.x / 4 >> shift);
-  if (a.norm_w || !a.vector) {
-    const bool write_norm = a.norm_w && w.first == 0;
-#pragma unroll 1
-    for (; t < w.block_t1; t += step)
-      mma_put<F16>(a, l, w, shared, t, r, j, mma_quad(a, l, shared, r, t * DF_FRAG_K + 4 * j), write_norm);
-    return;
-  }
-  const float *const x = a.x + (size_t)(a.row0 + r) * a.k;
-#pragma unroll 1
-  for (; t < w.block_t1; t += DEEP * step) {
+  for (uint32_t t0 = w.block_t0 + (threadIdx.x / 4 >> shift); t0 < w.block_t1; t0 += DEEP * step) {
     float4 v[DEEP];
 #pragma unroll
     for (uint32_t d = 0; d < DEEP; d++) {
-      const uint32_t k = math_min(t + d * step, w.block_t1 - 1) * DF_FRAG_K + 4 * j;
-      v[d] = k < a.k ? port_load4(x + k) : make_float4(0, 0, 0, 0);
+      const uint32_t t = math_min(t0 + d * step, w.block_t1 - 1);
+      v[d] = mma_quad(a, l, shared, r, t * DF_FRAG_K + 4 * j);
     }
 #pragma unroll
-    for (uint32_t d = 0; d < DEEP; d++)
-      if (t + d * step < w.block_t1) mma_put<F16>(a, l, w, shared, t + d * step, r, j, v[d], false);
+    for (uint32_t d = 0; d < DEEP; d++) {
+      const uint32_t t = t0 + d * step, k = t * DF_FRAG_K + 4 * j;
+      if (t >= w.block_t1) break;
+      *(uint2 *)(shared + l.b + ((size_t)((t - w.block_t0) * a.cap + r) * 4 + j) * 8) = mma_operand<F16>(v[d]);
+      if (!write_norm) continue;
+      const float e[4] = {v[d].x, v[d].y, v[d].z, v[d].w};
+      for (uint32_t c = 0; c < 4 && k + c < a.k; c++) a.norm_out[(size_t)(a.row0 + r) * a.k + k + c] = e[c];
+    }
   }
 }
 
