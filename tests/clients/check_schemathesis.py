@@ -10,20 +10,12 @@ import sys
 import tempfile
 import time
 
-import serve_lib
-from client_lib import Server, check, main, same
+from client_lib import Server, check, main, same, tiny_models
 
 EXAMPLES = os.environ.get("SCHEMATHESIS_EXAMPLES", "60")
 SEED = os.environ.get("SCHEMATHESIS_SEED", "1")
 CHECKS = ("not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
           "negative_data_rejection,positive_data_acceptance,unsupported_method")
-
-
-def tiny_models(folder):
-    """True once the tiny target and draft are written and the servers of this script serve them."""
-    writer = os.path.join(os.path.dirname(serve_lib.PROGRAM), "tests", "write_tiny_model")
-    serve_lib.TARGET, serve_lib.DRAFT = os.path.join(folder, "t.gguf"), os.path.join(folder, "d.gguf")
-    return subprocess.run([writer, serve_lib.TARGET, serve_lib.DRAFT]).returncode == 0
 
 
 def run():

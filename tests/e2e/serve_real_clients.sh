@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Real clients (openai, litellm, langchain-openai, curl, lm-eval, sglang-router) against the server. They come from PyPI,
-# about a minute of downloads and hundreds of megabytes: only with DF_TEST_CLIENTS=1.
+# Real clients (openai, litellm, langchain-openai, curl, lm-eval, sglang-router, aiperf, schemathesis) against the server.
+# pip brings them, some minutes and 1.8 GB: only with DF_TEST_CLIENTS=1.
 want=${DF_TEST_CLIENTS-}
 . "$(dirname "$0")/lib.bash"
 if [ "$want" != 1 ]; then
