@@ -21,41 +21,15 @@ static df_status parse_text(df_task *t, df_choice *c, const char *text, size_t n
   return end ? df_answer_parser_finish(c->parser, sink, user, err) : DF_OK;
 }
 
-/* ---- logprobs ---- */
-
-static void one_token(df_json_out *w, const df_server *s, int32_t id, float lp) {
-  df_json_out_key(w, "token"), df_token_json(w, s, id);
-  df_json_out_key(w, "logprob"), df_logprob_json(w, lp);
-  df_json_out_key(w, "bytes"), df_token_bytes_json(w, s, id);
-}
-
 /* Member "logprobs" for tokens [first, first + n) of a choice. */
 static void logprobs_json(df_json_out *w, const df_task *t, const df_choice *c, uint32_t first, uint32_t n) {
-  const uint32_t n_top = t->gen.n_top;
   df_json_out_key(w, "logprobs");
   if (!t->gen.logprobs || !c->logprobs) {
     df_json_out_null(w);
     return;
   }
   df_json_out_object(w);
-  df_json_out_key(w, "content");
-  df_json_out_array(w);
-  for (uint32_t i = first; i < first + n; i++) {
-    df_json_out_object(w);
-    one_token(w, t->server, c->ids[i], c->logprobs[i]);
-    df_json_out_key(w, "top_logprobs");
-    df_json_out_array(w);
-    for (uint32_t k = 0; k < n_top && c->top; k++) {
-      const df_token_logprob *e = &c->top[(size_t)i * n_top + k];
-      if (e->id < 0) break;
-      df_json_out_object(w);
-      one_token(w, t->server, e->id, e->logprob);
-      df_json_out_close(w);
-    }
-    df_json_out_close(w);
-    df_json_out_close(w);
-  }
-  df_json_out_close(w);
+  df_json_out_key(w, "content"), df_logprob_list_json(w, t, c, first, n);
   df_json_out_key(w, "refusal"), df_json_out_null(w);
   df_json_out_close(w);
 }

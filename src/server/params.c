@@ -360,6 +360,7 @@ df_status df_gen_check(df_gen *g, uint32_t shape, df_error *err) {
     g->param = "top_logprobs";
     return DF_FAIL(err, DF_ERR_FORMAT, "\"top_logprobs\" needs \"logprobs\": true");
   }
+  if (g->n_top > 0 && (shape & DF_FOR_RESPONSES)) g->logprobs = true; /* there asking for alternatives is enough */
   if (g->best_of && g->best_of < g->n) {
     g->param = "best_of";
     return DF_FAIL(err, DF_ERR_FORMAT, "\"best_of\" is less than \"n\"");

@@ -201,6 +201,33 @@ void df_token_bytes_json(df_json_out *w, const df_server *s, int32_t id) {
 
 void df_logprob_json(df_json_out *w, float lp) { df_json_out_f64(w, lp > -9999.0f ? (double)lp : -9999.0); }
 
+static void one_token(df_json_out *w, const df_server *s, int32_t id, float lp) {
+  df_json_out_key(w, "token"), df_token_json(w, s, id);
+  df_json_out_key(w, "logprob"), df_logprob_json(w, lp);
+  df_json_out_key(w, "bytes"), df_token_bytes_json(w, s, id);
+}
+
+void df_logprob_list_json(df_json_out *w, const df_task *t, const df_choice *c, uint32_t first, uint32_t n) {
+  const uint32_t n_top = t->gen.n_top;
+  df_json_out_array(w);
+  for (uint32_t i = first; i < first + n && c->logprobs; i++) {
+    df_json_out_object(w);
+    one_token(w, t->server, c->ids[i], c->logprobs[i]);
+    df_json_out_key(w, "top_logprobs");
+    df_json_out_array(w);
+    for (uint32_t k = 0; k < n_top && c->top; k++) {
+      const df_token_logprob *e = &c->top[(size_t)i * n_top + k];
+      if (e->id < 0) break;
+      df_json_out_object(w);
+      one_token(w, t->server, e->id, e->logprob);
+      df_json_out_close(w);
+    }
+    df_json_out_close(w);
+    df_json_out_close(w);
+  }
+  df_json_out_close(w);
+}
+
 void df_reply_stem(df_json_out *w, const df_task *t, const char *object) {
   df_json_out_key(w, "id"), df_json_out_cstr(w, t->id);
   df_json_out_key(w, "object"), df_json_out_cstr(w, object);

@@ -22,7 +22,7 @@ df_json *df_body_parse(df_exchange *x) {
     return NULL;
   }
   if (df_json_parse(x->body.data, x->body.len, &root, &err) != DF_OK) {
-    df_error_prefix(&err, "the body is not valid JSON");
+    df_error_prefix(&err, "the body");
     df_body_refuse(x, &err, NULL);
     return NULL;
   }

@@ -14,16 +14,20 @@ static void item_id(df_json_out *w, const char *key, const df_task *t) {
 
 /* ---- objects ---- */
 
-static void part_json(df_json_out *w, const char *text, size_t n) {
+/* Member "logprobs" of tokens [first, first + n): empty unless they were asked for. */
+static void logprobs_json(df_json_out *w, const df_task *t, const df_choice *c, uint32_t first, uint32_t n) {
+  df_json_out_key(w, "logprobs");
+  df_logprob_list_json(w, t, c, first, t->gen.logprobs ? n : 0);
+}
+
+static void part_json(df_json_out *w, const df_task *t, const df_choice *c, bool with_text) {
   df_json_out_object(w);
   df_json_put_cstr(w, "type", "output_text");
-  df_json_out_key(w, "text"), df_json_out_str(w, text, n);
+  df_json_out_key(w, "text"), df_json_out_str(w, c->text.data ? c->text.data : "", with_text ? c->text.len : 0);
   df_json_out_key(w, "annotations");
   df_json_out_array(w);
   df_json_out_close(w);
-  df_json_out_key(w, "logprobs");
-  df_json_out_array(w);
-  df_json_out_close(w);
+  logprobs_json(w, t, c, 0, with_text ? c->n_ids : 0);
   df_json_out_close(w);
 }
 
@@ -40,7 +44,7 @@ static void item_json(df_json_out *w, const df_task *t, const df_choice *c, bool
   df_json_put_cstr(w, "role", "assistant");
   df_json_out_key(w, "content");
   df_json_out_array(w);
-  if (with_text) part_json(w, c->text.data ? c->text.data : "", c->text.len);
+  if (with_text) part_json(w, t, c, true);
   df_json_out_close(w);
   df_json_out_close(w);
 }
@@ -142,23 +146,23 @@ static void where(df_json_out *w, const df_task *t) {
   df_json_out_key(w, "content_index"), df_json_out_u64(w, 0);
 }
 
-static df_status part_event(df_task *t, const char *name, const char *text, size_t n, df_error *err) {
+static df_status part_event(df_task *t, const char *name, bool with_text, df_error *err) {
   df_json_out w;
   event_open(t, &w, name, err);
   where(&w, t);
   df_json_out_key(&w, "part");
-  part_json(&w, text, n);
+  part_json(&w, t, &t->choices[0], with_text);
   return event_close(t, &w);
 }
 
-static df_status text_event(df_task *t, const char *name, const char *key, const char *text, size_t n, df_error *err) {
+/* text: all that `key` holds, which is that of tokens [first, first + n). */
+static df_status text_event(df_task *t, const char *name, const char *key, df_slice text, uint32_t first, uint32_t n,
+                            df_error *err) {
   df_json_out w;
   event_open(t, &w, name, err);
   where(&w, t);
-  df_json_out_key(&w, key), df_json_out_str(&w, text, n);
-  df_json_out_key(&w, "logprobs");
-  df_json_out_array(&w);
-  df_json_out_close(&w);
+  df_json_out_key(&w, key), df_json_out_str(&w, text.p, text.n);
+  logprobs_json(&w, t, &t->choices[0], first, n);
   return event_close(t, &w);
 }
 
@@ -166,19 +170,22 @@ static df_status responses_begin(df_task *t, df_error *err) {
   DF_TRY(response_event(t, "response.created", err));
   DF_TRY(response_event(t, "response.in_progress", err));
   DF_TRY(item_event(t, "response.output_item.added", false, err));
-  return part_event(t, "response.content_part.added", "", 0, err);
+  return part_event(t, "response.content_part.added", false, err);
 }
 
+/* Tokens whose text is held back go with the text that comes next. */
 static df_status responses_piece(df_task *t, df_choice *c, const df_piece *p, df_error *err) {
-  (void)c;
+  const uint32_t first = c->n_told;
   if (p->text_len == 0) return DF_OK;
-  return text_event(t, "response.output_text.delta", "delta", p->text, p->text_len, err);
+  c->n_told = p->first + p->n;
+  return text_event(t, "response.output_text.delta", "delta", (df_slice){p->text, p->text_len}, first,
+                    c->n_told - first, err);
 }
 
 static df_status responses_finish(df_task *t, df_choice *c, df_error *err) {
-  const char *text = c->text.data ? c->text.data : "";
-  DF_TRY(text_event(t, "response.output_text.done", "text", text, c->text.len, err));
-  DF_TRY(part_event(t, "response.content_part.done", text, c->text.len, err));
+  const df_slice text = {c->text.data ? c->text.data : "", c->text.len};
+  DF_TRY(text_event(t, "response.output_text.done", "text", text, 0, c->n_ids, err));
+  DF_TRY(part_event(t, "response.content_part.done", true, err));
   DF_TRY(item_event(t, "response.output_item.done", true, err));
   const bool complete = strcmp(status_of(c), "completed") == 0;
   return response_event(t, complete ? "response.completed" : "response.incomplete", err);
@@ -287,6 +294,20 @@ static df_status refuse_unknown(const df_json *body, const char **param, df_erro
   return background ? DF_FAIL(err, DF_ERR_UNSUPPORTED, "responses cannot be made in the background here") : DF_OK;
 }
 
+/* "include" may ask for logprobs; what else it can name does not exist here, and is nothing that the answer needs. */
+static df_status read_include(df_task *t, const df_json *body, df_error *err) {
+  const df_json *include;
+  DF_TRY(df_json_opt_tree(body, "include", DF_JSON_ARRAY, &include, err));
+  for (size_t i = 0; i < df_json_size(include); i++) {
+    const df_json *e = df_json_at(include, i);
+    if (df_json_kind_of(e) != DF_JSON_STRING)
+      return DF_FAIL(err, DF_ERR_FORMAT, "\"include\"[%zu] must be a string, not %s", i,
+                     df_json_kind_name(df_json_kind_of(e)));
+    t->gen.logprobs |= df_json_equals(e, "message.output_text.logprobs");
+  }
+  return DF_OK;
+}
+
 static df_status read_responses(df_task *t, const df_json *body, const char **param, df_error *err) {
   const df_json *instructions, *kwargs;
   DF_TRY(refuse_unknown(body, param, err));
@@ -294,6 +315,8 @@ static df_status read_responses(df_task *t, const df_json *body, const char **pa
   DF_TRY(df_json_opt_tree(body, "instructions", DF_JSON_STRING, &instructions, err));
   *param = "chat_template_kwargs";
   DF_TRY(df_json_opt_tree(body, "chat_template_kwargs", DF_JSON_OBJECT, &kwargs, err));
+  *param = "include";
+  DF_TRY(read_include(t, body, err));
   *param = "input";
   DF_TRY(read_input(t, body, instructions, kwargs, err));
   return df_body_grammar(t, body, param, err);

@@ -56,6 +56,7 @@ struct df_choice {
   uint32_t n_calls;
   df_reasoning thought; /* counts tokens of reasoning */
   bool echoed;          /* completions: the prompt is out */
+  uint32_t n_told;      /* responses: tokens that went out with their text */
   uint64_t text_chars;  /* characters in the reply so far, for text_offset */
 };
 
@@ -173,6 +174,8 @@ void df_token_key(const df_server *s, int32_t id, char out[DF_TOKEN_TEXT_MAX]);
 void df_token_bytes_json(df_json_out *w, const df_server *s, int32_t id);
 /* A finite number that clients can read: -9999 for minus infinity. */
 void df_logprob_json(df_json_out *w, float lp);
+/* OpenAI's array of tokens [first, first + n) of a choice with their logprobs and alternatives. */
+void df_logprob_list_json(df_json_out *w, const df_task *t, const df_choice *c, uint32_t first, uint32_t n);
 /* Members "id", "object", "created", "model", "system_fingerprint" of an open object. */
 void df_reply_stem(df_json_out *w, const df_task *t, const char *object);
 /* Member "dflash": drafted, accepted, and the pieces of a step. */

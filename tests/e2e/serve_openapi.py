@@ -47,6 +47,7 @@ VALID = [
     (RESPONSES, {**R, "input": [{"type": "reasoning", "x": 1}, {"type": "message", "role": "user", "content": "x"}]}),
     (RESPONSES, {**R, "input": [{"type": None, "role": "user", "content": "x"}], "instructions": "a\0b", "tools": [],
                  "background": False, "text": {"format": {"type": "json_schema", "schema": BOOLEAN, "name": "n"}}}),
+    (RESPONSES, {**R, "include": ["message.output_text.logprobs", "x"], "top_logprobs": 3}),
     # what constrains the output
     (CHAT, {**M, **fmt("text", json_schema=5, schema="x")}), (CHAT, {**M, **fmt("json_object")}),
     (CHAT, {**M, **fmt("json_object", schema=BOOLEAN)}), (CHAT, {**M, **fmt("json_schema", json_schema={"schema": True})}),
@@ -82,7 +83,7 @@ INVALID = [
     (RESPONSES, {**R, "input": []}), (RESPONSES, {**R, "input": [{"type": "reasoning"}]}),
     (RESPONSES, {**R, "input": [{"type": 5, "role": "user", "content": "x"}]}), (RESPONSES, {**R, "tools": [TOOL]}),
     (RESPONSES, {**R, "input": [{"type": "function_call"}]}), (RESPONSES, {**R, "background": True}),
-    (RESPONSES, {**R, "text": "x"}), (RESPONSES, {**R, "text": {"format": 5}}), (RESPONSES, {**R, "instructions": 5}),
+    (RESPONSES, {**R, "include": "x"}), (RESPONSES, {**R, "include": [5]}), (RESPONSES, {**R, "text": "x"}), (RESPONSES, {**R, "text": {"format": 5}}), (RESPONSES, {**R, "instructions": 5}),
     (RESPONSES, {**R, "chat_template_kwargs": "x"}), (RESPONSES, {**R, "text": {"format": {"type": "json_schema"}}}),
     (CHAT, {**M, **fmt("json_schema")}), (CHAT, {**M, **fmt("json_schema", json_schema={"schema": 5})}),
     (CHAT, {**M, **fmt("json_object", json_schema={}, schema=[])}), (CHAT, {**M, "response_format": {}}),

@@ -205,6 +205,37 @@ def test_limits():
     check("limits: nothing is left", S.wait_idle())
 
 
+def test_responses():
+    """The Responses API: the text, the tokens and their logprobs are chat's; events in order, each numbered."""
+    q = "Count from one to ten."
+    want = S.post("/v1/chat/completions", chat(q, max_tokens=20, logprobs=True, top_logprobs=2)).json["choices"][0]
+    lp = want["logprobs"]["content"]
+    body = {"input": q, "max_output_tokens": 20, "temperature": 0}
+    for ask in [{"top_logprobs": 2}, {"top_logprobs": 2, "include": ["message.output_text.logprobs"], "spec_width": 16}]:
+        part = S.post("/v1/responses", {**body, **ask}).json["output"][0]["content"][0]
+        same(f"responses {ask}: text and logprobs", (part["text"], part["logprobs"]), (want["message"]["content"], lp))
+        _, found, _ = S.stream("/v1/responses", {**body, **ask})
+        e = [(name, json.loads(d)) for name, d in found]
+        same("responses: names are types", [n for n, _ in e], [d["type"] for _, d in e])
+        same("responses: numbered", [d["sequence_number"] for _, d in e], list(range(len(e))))
+        deltas = [d for n, d in e if n == "response.output_text.delta"]
+        same("responses: deltas", "".join(d["delta"] for d in deltas), part["text"])
+        told = [t for d in deltas for t in d["logprobs"]]
+        same("responses: logprobs of the deltas", told, lp[:len(told)])
+        check("responses: none is missing but those without text", len(lp) - len(told) <= 1, (len(lp), len(told)))
+        order = [n for n, _ in e if n != "response.output_text.delta"]
+        same("responses: order", order[:4] + order[4:-1], [
+            "response.created", "response.in_progress", "response.output_item.added", "response.content_part.added",
+            "response.output_text.done", "response.content_part.done", "response.output_item.done"])
+        same("responses: the beginning is empty", next(d for n, d in e if n == "response.content_part.added")["part"]["text"], "")
+        same("responses: the end has it all", e[-1][1]["response"]["output"][0]["content"][0], part)
+    part = S.post("/v1/responses", {**body, "include": ["message.output_text.logprobs"]}).json["output"][0]["content"][0]
+    same("responses: included without alternatives", [t["logprob"] for t in part["logprobs"]], [t["logprob"] for t in lp])
+    part = S.post("/v1/responses", {**body, "include": ["reasoning.encrypted_content"]}).json["output"][0]["content"][0]
+    same("responses: no logprobs unless asked for", part["logprobs"], [])
+    same("responses: include of another kind", S.post("/v1/responses", {**body, "include": [5]}).status, 400)
+
+
 def test_native():
     d = S.post("/generate", {"text": ["one two", "red green"], "sampling_params": {"max_new_tokens": 3}, "rid": "r1"}).json
     same("generate: a list gives a list", [x["meta_info"]["id"] for x in d], ["r1_0", "r1_1"])
@@ -309,7 +340,7 @@ def test_openapi():
 def run():
     global S
     with Server() as S:
-        for test in [test_chat_whole, test_chat_stream, test_several_answers, test_logprobs, test_stops_and_lengths, test_limits,
+        for test in [test_chat_whole, test_chat_stream, test_several_answers, test_logprobs, test_stops_and_lengths, test_limits, test_responses,
                      test_native, test_dflash_tokens, test_metrics, test_openapi]:
             try:
                 test()
