@@ -186,7 +186,7 @@ static bool block_same(rig *r, const rig_block *b) {
   return ok;
 }
 
-static void count_case(rig *r, bool ok, const char *fmt, va_list ap) {
+__attribute__((format(printf, 3, 0))) static void count_case(rig *r, bool ok, const char *fmt, va_list ap) {
   if (ok) {
     r->passed++;
     return;
