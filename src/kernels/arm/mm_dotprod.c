@@ -34,6 +34,6 @@ DF_INLINE void half_bytes(const uint8_t *p, f8 ws, const df_actq *x, uint32_t m,
   }
 }
 
-#include "kernels/simd/mm_impl.h"
+#include "kernels/simd/mm_table_impl.h"
 
 void df_kernels_mm_init__dotprod(df_kernels *k) { mm_quant_table(k); }

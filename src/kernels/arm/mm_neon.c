@@ -43,7 +43,7 @@ DF_INLINE void half_bytes(const uint8_t *p, f8 ws, const df_actq *x, uint32_t m,
 }
 
 #include "kernels/arm/mm_neon.h"
-#include "kernels/simd/mm_impl.h"
+#include "kernels/simd/mm_table_impl.h"
 
 void df_kernels_mm_init__neon(df_kernels *k) {
   mm_quant_table(k);

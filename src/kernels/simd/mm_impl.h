@@ -4,7 +4,7 @@
  *   dot_codes     start + the dot products of code vectors [from, to) with the 4 activations of each; no code is
  *                 larger than max_code
  *   half_bytes    half a block of byte codes for all rows
- * and then includes this file. All functions are static.
+ * and then includes this file and mm_table_impl.h. All functions are static.
  *
  * A block is worked through in two halves: 8 vectors of codes stay in registers while all rows pass by, the rows'
  * accumulators live on the stack. Integer sums are exact, so how a tier forms them does not show in the result.
@@ -148,39 +148,6 @@ DF_INLINE void strip(const df_pack form, const uint8_t *p, uint32_t k, const df_
       default: block_q6k(p + sb * DF_Q6K_BLOCK, p + nsb * DF_Q6K_BLOCK + sb * DF_HALVES, b, x, m, acc); break;
     }
   }
-}
-
-DF_INLINE void strips(const df_pack form, const df_weights *w, uint32_t s0, uint32_t s1, const void *x, uint32_t m,
-                      float *out, size_t ld) {
-  for (uint32_t s = s0; s < s1; s++) {
-    _Alignas(64) row_acc acc[DF_TILE_ROWS] = {{0}};
-    strip(form, w->data + s * w->strip_bytes, w->k, x, m, acc);
-    for (uint32_t c = 0; c < m; c++) memcpy(out + c * ld + (size_t)(s - s0) * DF_LANES, acc[c], sizeof acc[c]);
-  }
-}
-
-#define DEFINE(name, form)                                                                                            \
-  static void name(const df_weights *w, uint32_t s0, uint32_t s1, const void *x, uint32_t m, float *out, size_t ld) { \
-    if (m == 1)                                                                                                       \
-      strips(form, w, s0, s1, x, 1, out, ld);                                                                         \
-    else                                                                                                              \
-      strips(form, w, s0, s1, x, m, out, ld);                                                                         \
-  }
-
-DEFINE(q8, DF_PACK_Q8)
-DEFINE(q4, DF_PACK_Q4)
-DEFINE(q4m, DF_PACK_Q4M)
-DEFINE(q8m, DF_PACK_Q8M)
-DEFINE(q4k, DF_PACK_Q4K)
-DEFINE(q6k, DF_PACK_Q6K)
-
-DF_INLINE void mm_quant_table(df_kernels *k) {
-  k->mm[DF_PACK_Q8] = q8;
-  k->mm[DF_PACK_Q4] = q4;
-  k->mm[DF_PACK_Q4M] = q4m;
-  k->mm[DF_PACK_Q8M] = q8m;
-  k->mm[DF_PACK_Q4K] = q4k;
-  k->mm[DF_PACK_Q6K] = q6k;
 }
 
 #endif

@@ -51,6 +51,10 @@ DF_INLINE void half_bytes(const uint8_t *p, f8 ws, const df_actq *x, uint32_t m,
 }
 
 #include "kernels/simd/mm_impl.h"
+#include "kernels/x86/mm_tile_avx2.h"
+
+#define MANY_STRIP tile_strip
+#include "kernels/simd/mm_table_impl.h"
 #include "kernels/x86/mm_avx2.h"
 
 void df_kernels_mm_init__avx2(df_kernels *k) {
