@@ -60,6 +60,7 @@ foreach(e ${EXTRA})
   target_include_directories(${name} PRIVATE src)
   target_link_libraries(${name} PRIVATE dflash)
 endforeach()
+target_link_libraries(bench_trace PRIVATE dflash_cli_lib) # reads prompt sets
 
 if(DF_FUZZ)
   file(GLOB FUZZERS CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)

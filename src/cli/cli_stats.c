@@ -36,6 +36,18 @@ void df_stats_bars(FILE *out, const df_stats *st, unsigned columns, const char *
     fprintf(out, "  slot %2u   0.0 %%\n", drafted);
 }
 
+/* How often each width was taken. */
+static void print_widths(FILE *out, const df_stats *st, const char *bold, const char *off) {
+  const char *sep = "";
+  fprintf(out, "%swidths%s      ", bold, off);
+  for (unsigned w = 1; w <= DF_MAX_WIDTH; w++) {
+    if (!st->width_steps[w]) continue;
+    fprintf(out, "%s%u row%s %u times", sep, w, w == 1 ? "" : "s", st->width_steps[w]);
+    sep = ", ";
+  }
+  fputc('\n', out);
+}
+
 void df_stats_print(FILE *out, const df_term *t, const df_stats *st, df_finish finish, const char *note) {
   const char *bold = df_term_err(t, DF_STYLE_BOLD), *off = df_term_err(t, DF_STYLE_RESET);
   double pp = df_stats_prompt_speed(st), tg = df_stats_generation_speed(st);
@@ -50,6 +62,7 @@ void df_stats_print(FILE *out, const df_term *t, const df_stats *st, df_finish f
             df_stats_accept_length(st), st->accepted, st->drafted,
             st->drafted ? 100.0 * st->accepted / st->drafted : 0.0, st->verify_steps);
     df_stats_bars(out, st, df_term_columns(STDERR_FILENO), df_term_err(t, DF_STYLE_CYAN), off);
+    print_widths(out, st, bold, off);
   }
   fprintf(out, "%stime%s        first token %.0f ms, prompt %.0f ms, generation %.0f ms%s%s\n", bold, off,
           st->first_token_ms, st->prefill_ms, st->decode_ms, note ? ", " : "", note ? note : "");
@@ -79,6 +92,7 @@ void df_stats_add(df_stats *a, const df_stats *b) {
     a->drafted_at[j] += b->drafted_at[j];
     a->accepted_at[j] += b->accepted_at[j];
   }
+  for (unsigned w = 0; w <= DF_MAX_WIDTH; w++) a->width_steps[w] += b->width_steps[w];
   a->emitted_verify += b->emitted_verify;
   a->prefill_ms += b->prefill_ms;
   a->decode_ms += b->decode_ms;
@@ -95,6 +109,10 @@ static void timings_json(df_json_out *w, const df_stats *st) {
   df_json_out_object(w);
   df_stats_timings(w, st);
   df_json_put_u64(w, "steps", st->steps);
+  df_json_out_key(w, "width_steps"); /* [i] = steps of i + 1 rows */
+  df_json_out_array(w);
+  for (unsigned i = 1; i <= DF_MAX_WIDTH; i++) df_json_out_u64(w, st->width_steps[i]);
+  df_json_out_close(w);
   df_json_put_f64(w, "draft_ms", st->draft_ms);
   df_json_put_f64(w, "verify_ms", st->verify_ms);
   df_json_put_f64(w, "inject_ms", st->inject_ms);

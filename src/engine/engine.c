@@ -166,7 +166,11 @@ static void count_step(df_engine *e, df_request *q, const df_step_item *it, cons
   st->inject_ms += (double)t->inject_ns / 1e6;
   st->decode_ms = (double)(df_now_ns() - q->t_first) / 1e6;
   all->width_steps[it->n_drafted + 1]++;
-  if (!it->n_drafted) return;
+  st->width_steps[it->n_drafted + 1]++;
+  if (!it->n_drafted) {
+    df_width_estimate_fade(&q->est);
+    return;
+  }
   df_width_estimate_update(&q->est, it->n_drafted, it->accepted);
   df_width_estimate_update(&e->acceptance, it->n_drafted, it->accepted);
   st->verify_steps++, all->verify_steps++;
@@ -193,15 +197,6 @@ static df_status step_done(df_engine *e, df_request *q, const df_step_item *it, 
   DF_TRY(df_request_emit(q, run, n, it->out_row, it->n_drafted, it->accepted, err));
   count_step(e, q, it, t, q->r.stats.new_tokens - before);
   return q->state == DF_REQ_DONE ? df_spec_flush(&e->step, &q->seq, &q->pending, err) : DF_OK;
-}
-
-/* A plain step right behind drafting pays for weights that the draft pushed out of the caches: only the third in a row
- * tells what plain decoding costs. */
-static void note_costs(df_engine *e, uint32_t n, uint32_t width, uint32_t depth, const df_step_times *t) {
-  e->plain_run = width == 1 ? e->plain_run + 1 : 0;
-  if (width == 1 && e->plain_run < 3) return;
-  df_width_cost_add(&e->costs.verify, n * width, depth, df_step_verify_ms(t));
-  if (width > 1) df_width_cost_add(&e->costs.draft, n * width, depth, df_step_draft_ms(t));
 }
 
 /* Reserves a request's block and describes it; false when it had to end. */
@@ -244,10 +239,12 @@ static void step_group(df_engine *e, df_request **q, uint32_t n, uint32_t width)
   const df_status s = df_spec_step(&e->step, items, m, width, !any_greedy, &t, &why);
   const uint64_t made = df_mem_alloc_count() - allocs;
   e->totals.model_ns += t.draft_ns + t.verify_ns + t.inject_ns;
-  if (s == DF_OK && e->auto_width) note_costs(e, m, width, depth / m, &t);
+  if (s == DF_OK && e->auto_width)
+    df_width_note(&e->costs, m, width, depth / m, df_step_verify_ms(&t), df_step_draft_ms(&t));
   for (uint32_t i = 0; i < m; i++) {
     df_error own = why;
     who[i]->r.stats.step_allocations += made;
+    if (s == DF_OK) df_width_account(&e->costs, &who[i]->est, m, width, depth / m, items[i].accepted + 1);
     alone(who[i], s == DF_OK ? step_done(e, who[i], &items[i], &t, &own) : s, &own);
   }
 }
@@ -262,7 +259,7 @@ static uint32_t common_width(df_engine *e, df_request **q, const uint32_t *width
     depth += q[i]->n_ids;
     const uint32_t left = q[i]->p.max_tokens - q[i]->r.stats.new_tokens;
     const uint32_t fits = DF_MIN(q[i]->width, q[i]->n_ctx - (q[i]->n_ids - 1));
-    max = DF_MAX(max, left == 1 ? 1 : fits);
+    max = DF_MAX(max, DF_MIN(fits, left));
   }
   return m ? df_width_choose(&e->costs, est, m, max, depth / m) : 1;
 }

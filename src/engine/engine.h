@@ -44,7 +44,6 @@ typedef struct df_engine {
   bool auto_width; /* the controller chooses among 1..width */
   df_width_costs costs;
   df_width_estimate acceptance; /* of all requests so far: where a new one starts from */
-  uint32_t plain_run;           /* plain steps in a row, just now */
   uint32_t prefill_rows;
   df_engine_totals totals;
 } df_engine;

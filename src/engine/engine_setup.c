@@ -111,7 +111,7 @@ static df_status init_all(df_engine *e, const df_engine_params *p, df_error *err
   e->step = (df_stepper){&e->target, e->has_drafter ? &e->drafter : NULL, &e->pages};
   DF_TRY(df_sampler_scratch_init(&e->scratch, e->m->cfg.vocab, err));
   DF_TRY(set_graph_memory(e, &p->session, err));
-  df_width_estimate_init(&e->acceptance);
+  df_width_estimate_init_all(&e->acceptance);
   return e->auto_width ? df_engine_calibrate(e, err) : DF_OK;
 }
 

@@ -2,52 +2,105 @@
 
 #include <string.h>
 
-enum { PROBE_WIDTH = 3, MIN_PROBE_GAP = 24, PLAIN_GAP = 32, PLAIN_GAP_MAX = 256, PLAIN_RUN = 4 };
+#include "base/size.h"
 
-static const double k_prior_weight = 4.0; /* imagined observations per slot */
-static const float k_prior_accept = 0.6f; /* of a draft that was trained for its target */
-static const float k_decay = 0.96f;       /* memory of about 25 blocks: acceptance changes within a text */
-static const double k_learn = 0.25;       /* weight of a new measurement */
-static const double k_margin = 1.05;      /* gain that drafting must promise: estimates err */
-static const double k_probe_share = 0.02; /* of plain decoding time that probes may cost */
-static const double k_aftermath = 3;      /* plain steps' worth of time that steps behind a draft lose to cold caches */
+enum {
+  MIN_PROBE_GAP = 8,
+  MAX_PROBE_GAP = 300,
+  PLAIN_GAP = 64,
+  PLAIN_GAP_MAX = 256,
+  PLAIN_RUN = 3,
+  RUN_EARLY = 15, /* plain steps that may still be slow behind a draft */
+  RUN_END = 19    /* by then it is known how slow they were */
+};
+
+/* Chosen by replaying recorded texts (tests/unit/test_width_replay.c); all of them are flat around these values. */
+static const double k_slot_weight = 8;    /* imagined observations of a slot at what its neighbours suggest */
+static const double k_pool_weight = 6;    /* imagined acceptances of the whole text at the prior */
+static const float k_prior_accept = 0.5f; /* of a draft that was trained for its target */
+static const double k_most_accept = 0.98; /* no suggestion is surer than this */
+static const float k_keep = 0.97f;        /* memory of about 30 blocks: acceptance changes within a text */
+static const float k_keep_all = 0.995f;   /* of about 200 */
+static const float k_fade = 0.98f;        /* of about 50 plain steps */
+static const double k_learn = 0.05;       /* weight of a new measurement for its own row count */
+static const double k_learn_drift = 0.1;  /* and for the others */
+static const double k_learn_plain = 0.1;  /* plain steps come by seldom while drafting goes on */
+static const double k_learn_run = 0.3;
+static const double k_most_over = 0.15;     /* a measurement counts as no further off than this: another process */
+static const double k_most_under = 0.5;     /* can only make it longer */
+static const double k_probe_share = 0.02;   /* of plain decoding time that probes may cost */
+static const double k_credit = 1.5;         /* plain steps that a request may lose to drafting before it saved any */
+static const double k_credit_gain = 8;      /* times more per gain that the text promises */
+static const double k_credit_share = 0.015; /* and beyond that per token */
+static const double k_sticky = 0.03;        /* gain that a change between plain and drafting must promise, per wake */
+static const double k_gap_gain = 400, k_gap_wake = 40; /* drafting steps between looks at plain decoding */
+
+static double at_most(double x, double most) { return x < most ? x : most; }
+static double clamp(double x, double least, double most) { return x < least ? least : at_most(x, most); }
+
+/* ---- acceptance ----------------------------------------------------------------------------------------- */
 
 void df_width_estimate_init(df_width_estimate *e) {
   memset(e, 0, sizeof *e);
+  e->keep = k_keep;
   for (uint32_t j = 0; j < DF_WIDTH_MAX; j++) e->prior[j] = k_prior_accept;
 }
 
+void df_width_estimate_init_all(df_width_estimate *e) {
+  df_width_estimate_init(e);
+  e->keep = k_keep_all;
+}
+
+/* A text that is easy for the draft is so at every slot: how much easier than the prior says, over all slots. */
+static double ease(const df_width_estimate *e) {
+  double seen = k_pool_weight, expected = k_pool_weight;
+  for (uint32_t j = 0; j < DF_WIDTH_MAX; j++) {
+    seen += e->accepted[j];
+    expected += e->prior[j] * e->tried[j];
+  }
+  return seen / expected;
+}
+
+static double slot_rate(const df_width_estimate *e, uint32_t j, double text_ease) {
+  const double guess = at_most(e->prior[j] * text_ease, k_most_accept);
+  return (e->accepted[j] + k_slot_weight * guess) / (e->tried[j] + k_slot_weight);
+}
+
 void df_width_estimate_learn(df_width_estimate *e, const df_width_estimate *others) {
-  for (uint32_t j = 0; j < DF_WIDTH_MAX; j++)
-    e->prior[j] =
-        (others->accepted[j] + (float)k_prior_weight * others->prior[j]) / (others->tried[j] + (float)k_prior_weight);
+  const double text_ease = ease(others);
+  for (uint32_t j = 0; j < DF_WIDTH_MAX; j++) e->prior[j] = (float)slot_rate(others, j, text_ease);
+}
+
+/* What is known of every slot fades, also of those behind the first miss or the block's end, about which a block says
+ * nothing. */
+static void fade(df_width_estimate *e, float keep) {
+  for (uint32_t j = 0; j < DF_WIDTH_MAX; j++) {
+    e->tried[j] *= keep;
+    e->accepted[j] *= keep;
+  }
 }
 
 void df_width_estimate_update(df_width_estimate *e, uint32_t n_drafted, uint32_t accepted) {
-  for (uint32_t j = 0; j < DF_WIDTH_MAX; j++) {
-    /* What is known of every slot fades, also of those behind the first miss or the block's end, about which this block
-     * says nothing. */
-    e->tried[j] *= k_decay;
-    e->accepted[j] *= k_decay;
-    if (j >= n_drafted || j > accepted) continue;
+  fade(e, e->keep);
+  for (uint32_t j = 0; j < n_drafted && j <= accepted; j++) {
     e->tried[j] += 1;
     if (j < accepted) e->accepted[j] += 1;
   }
 }
 
-/* Slots about which little is known differ from their prior as the slot before them does from its own: a text that is
- * easy for the draft is so at every slot. */
+void df_width_estimate_fade(df_width_estimate *e) { fade(e, k_fade); }
+
 double df_width_expected(const df_width_estimate *e, uint32_t width) {
-  double all = 1, sum = 1, ratio = 1;
+  const double text_ease = ease(e);
+  double all = 1, sum = 1;
   for (uint32_t j = 0; j + 1 < width; j++) {
-    const double guess = e->prior[j] * ratio, prior = guess < 1 ? guess : 1;
-    const double slot = (e->accepted[j] + k_prior_weight * prior) / (e->tried[j] + k_prior_weight);
-    ratio = e->prior[j] > 0 ? slot / e->prior[j] : 1;
-    all *= slot;
+    all *= slot_rate(e, j, text_ease);
     sum += all;
   }
   return sum;
 }
+
+/* ---- costs ---------------------------------------------------------------------------------------------- */
 
 void df_width_cost_calibrate(df_width_cost *c, uint32_t rows, double ms_empty, uint32_t depth, double ms_deep) {
   c->base[rows] = ms_empty;
@@ -70,17 +123,58 @@ double df_width_cost_at(const df_width_cost *c, uint32_t rows, uint32_t depth) {
   return interpolate(c->base, c->base, rows) + interpolate(c->base, c->per_pos, rows) * depth;
 }
 
-void df_width_cost_add(df_width_cost *c, uint32_t rows, uint32_t depth, double ms) {
+static void learn_cost(df_width_cost *c, uint32_t rows, uint32_t depth, double ms, double own) {
   if (c->base[rows] == 0) {
     const double slope = interpolate(c->base, c->per_pos, rows), base = ms - slope * depth;
     c->per_pos[rows] = base > 0 ? slope : 0;
     c->base[rows] = base > 0 ? base : ms;
     return;
   }
-  const double expected = df_width_cost_at(c, rows, depth);
-  const double capped = ms > 1.5 * expected ? 1.5 * expected : ms;
-  const double base = c->base[rows] + k_learn * (capped - expected);
-  c->base[rows] = base > 0 ? base : 0.1 * expected;
+  const double expected = df_width_cost_at(c, rows, depth), off = clamp(ms / expected - 1, -k_most_under, k_most_over);
+  const double base = c->base[rows] + own * off * expected;
+  c->base[rows] = base > 0.1 * expected ? base : 0.1 * expected;
+  for (uint32_t i = 1; i < DF_WIDTH_ROWS; i++) {
+    c->base[i] *= 1 + k_learn_drift * off;
+    c->per_pos[i] *= 1 + k_learn_drift * off;
+  }
+}
+
+void df_width_cost_add(df_width_cost *c, uint32_t rows, uint32_t depth, double ms) {
+  learn_cost(c, rows, depth, ms, k_learn);
+}
+
+/* How much slower than a late step the len-th plain step behind a draft is: a fifth less with each. */
+static double slowness(const df_width_costs *c, uint32_t len) {
+  double s = len <= RUN_EARLY ? c->third : 0;
+  for (uint32_t i = 3; i < len && s > 0; i++) s *= 0.8;
+  return s;
+}
+
+static void note_plain(df_width_costs *c, uint32_t n, uint32_t depth, double ms) {
+  df_width_run *r = &c->run;
+  if (r->len == 0) *r = (df_width_run){.n = n};
+  if (r->n != n) r->n = 0;
+  r->len = DF_MIN(r->len + 1, (uint32_t)RUN_END + 1);
+  if (r->len == 3) r->third = ms;
+  if (r->len <= RUN_EARLY)
+    r->sum += ms;
+  else if (r->len <= RUN_END)
+    r->late += ms / (RUN_END - RUN_EARLY);
+  if (r->len == RUN_END && r->n && r->late > 0) {
+    c->third += k_learn_run * (clamp(r->third / r->late - 1, 0, 1) - c->third);
+    c->wake += k_learn_run * (clamp(r->sum / r->late - RUN_EARLY, 0, RUN_EARLY) - c->wake);
+  }
+  if (r->len >= 3) learn_cost(&c->verify, n, depth, ms / (1 + slowness(c, r->len)), k_learn_plain);
+}
+
+void df_width_note(df_width_costs *c, uint32_t n, uint32_t width, uint32_t depth, double verify_ms, double draft_ms) {
+  if (width == 1) {
+    note_plain(c, n, depth, verify_ms);
+    return;
+  }
+  c->run.len = 0;
+  df_width_cost_add(&c->verify, n * width, depth, verify_ms);
+  df_width_cost_add(&c->draft, n * width, depth, draft_ms);
 }
 
 /* Milliseconds of a step in which all n requests take w rows. */
@@ -96,19 +190,35 @@ static double rate(const df_width_costs *c, df_width_estimate *const *e, uint32_
   return ms > 0 ? tokens / ms : 0;
 }
 
-/* Plain steps between two probes so that what a probe costs beyond a plain step stays within its share. */
-static uint32_t probe_gap(const df_width_costs *c, uint32_t n, uint32_t w, uint32_t depth) {
-  const double plain = step_cost(c, n, 1, depth), more = step_cost(c, n, w, depth) - plain;
-  const double gap = plain > 0 && more > 0 ? (more / plain + k_aftermath) / k_probe_share : 0;
-  return gap > MIN_PROBE_GAP ? (uint32_t)gap : MIN_PROBE_GAP;
+/* What such a step costs, in plain steps of the group; 0 when that is not known. */
+static double plain_steps(const df_width_costs *c, uint32_t n, uint32_t w, uint32_t depth) {
+  const double plain = step_cost(c, n, 1, depth);
+  return plain > 0 ? step_cost(c, n, w, depth) / plain : 0;
 }
 
-/* Whether a run of plain steps is due or going on. The price of plain decoding must not be an old one, and it takes a
- * run to see it: the first steps still pay for weights that drafting pushed out of the caches. Each step back from
- * drafting costs what drafting gains, so the clearer its gain the longer the gap. */
+void df_width_account(const df_width_costs *c, df_width_estimate *e, uint32_t n, uint32_t width, uint32_t depth,
+                      uint32_t tokens) {
+  e->tokens += tokens;
+  if (width > 1) e->saved += tokens - plain_steps(c, n, width, depth);
+}
+
+/* ---- the choice ----------------------------------------------------------------------------------------- */
+
+/* Whether the accounts of a group cover a step of which nothing is accepted. A text that still promises much may lose
+ * more: bad luck at its beginning must not keep it from drafting. */
+static bool can_afford(df_width_estimate *const *e, uint32_t n, double steps, double gain) {
+  const double credit = k_credit * (1 + (gain > 1 ? k_credit_gain * (gain - 1) : 0));
+  double sum = 0;
+  for (uint32_t i = 0; i < n; i++) sum += e[i]->saved + credit + k_credit_share * e[i]->tokens;
+  return sum >= n * (steps - 1);
+}
+
+/* Whether a look at plain decoding is due or going on. Its price must not be an old one, and it takes a few steps to
+ * see it: the first still pay for weights that drafting pushed out of the caches. Each step back from drafting costs
+ * what drafting gains, so the clearer its gain the longer the gap. */
 static bool plain_is_due(df_width_costs *c, double gain) {
-  const double gap = PLAIN_GAP + 200 * (gain - 1);
-  if (++c->since_plain > (gap < PLAIN_GAP_MAX ? gap : PLAIN_GAP_MAX)) {
+  const double gap = PLAIN_GAP + k_gap_gain * (gain - 1);
+  if (++c->since_plain > clamp(gap, PLAIN_GAP, PLAIN_GAP_MAX) + k_gap_wake * c->wake) {
     c->since_plain = 0;
     c->plain_left = PLAIN_RUN;
   }
@@ -117,10 +227,18 @@ static bool plain_is_due(df_width_costs *c, double gain) {
   return true;
 }
 
+/* Whether a probe is due that costs `steps` plain steps and brings `gain` of plain decoding's tokens for its time. */
+static bool probe_is_due(df_width_costs *c, double steps, double gain) {
+  const double loss = steps * (1 - gain) + c->wake;
+  if (c->since_probe < clamp(loss / k_probe_share, MIN_PROBE_GAP, MAX_PROBE_GAP)) return false;
+  c->since_probe = 0;
+  return true;
+}
+
 uint32_t df_width_choose(df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t max, uint32_t depth) {
   uint32_t best = 1;
   const double plain = rate(c, e, n, 1, depth);
-  double best_rate = plain * k_margin;
+  double best_rate = 0;
   for (uint32_t w = 2; w <= max; w++) {
     const double r = rate(c, e, n, w, depth);
     if (r > best_rate) {
@@ -128,14 +246,19 @@ uint32_t df_width_choose(df_width_costs *c, df_width_estimate *const *e, uint32_
       best = w;
     }
   }
-  if (max < 2) return 1;
-  if (best > 1) {
-    c->since_probe = 0;
-    return plain_is_due(c, plain > 0 ? best_rate / plain : 2) ? 1 : best;
+  if (best == 1 || plain == 0) return 1;
+  const double gain = best_rate / plain, steps = plain_steps(c, n, best, depth), sticky = k_sticky * c->wake;
+  c->since_probe++;
+  if (!can_afford(e, n, steps, gain)) {
+    c->drafting = false;
+    return 1;
   }
+  if (gain > (c->drafting ? 1 - sticky : 1 + sticky)) {
+    c->drafting = true;
+    c->since_probe = 0;
+    return plain_is_due(c, gain) ? 1 : best;
+  }
+  c->drafting = false;
   c->since_plain = c->plain_left = 0;
-  const uint32_t w = max < PROBE_WIDTH ? max : PROBE_WIDTH;
-  if (++c->since_probe < probe_gap(c, n, w, depth)) return 1;
-  c->since_probe = 0;
-  return w;
+  return probe_is_due(c, steps, gain) ? best : 1;
 }

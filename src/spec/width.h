@@ -3,8 +3,12 @@
  *
  * Expected tokens of a block of w rows: E(w) = 1 + sum over j < w of prod_{i <= j} a_i, where a_i is the chance that
  * draft slot i is accepted given that all before it were. The controller takes the width with the best E(w) / cost(w);
- * width 1 (plain decoding) is always a candidate, so that a bad draft costs no more than the probes that notice a
- * better one.
+ * width 1 (plain decoding) is always a candidate.
+ *
+ * What is known of a request's acceptance fades, with every block and with every plain step, towards what all requests
+ * before it have shown: a text that was hard for the draft is tried again before long. So that this costs no request
+ * more than it should, each keeps an account, in plain steps, of what drafting saved or lost it, and drafts only while
+ * the account, a small credit included, covers a block of which nothing is accepted.
  *
  * Costs are measured: a few widths at start, every step afterwards. Widths in between are interpolated.
  * The text does not depend on any of this: a block's width never changes what is accepted, only how much is tried.
@@ -28,11 +32,22 @@ typedef struct df_width_cost {
   double per_pos[DF_WIDTH_ROWS];
 } df_width_cost;
 
+/* Plain steps in a row. Behind drafting the first of them are slow where drafting pushed the target's weights out of a
+ * cache: runs that last show by how much. */
+typedef struct df_width_run {
+  uint32_t n, len;         /* sequences of its steps, 0 = they differed; steps */
+  double third, sum, late; /* milliseconds: the third step, the first ones together, the mean of late ones */
+} df_width_run;
+
 typedef struct df_width_costs {
   df_width_cost verify; /* verify or decode */
   df_width_cost draft;  /* drafting and injection */
-  uint32_t since_plain; /* drafting steps since the last run of plain ones */
-  uint32_t plain_left;  /* plain steps still to come of such a run */
+  double wake;          /* plain steps' worth of time that the steps behind a draft lose */
+  double third;         /* of this the third step's share of a step */
+  df_width_run run;
+  bool drafting;        /* the last choice, probes and looks at plain decoding aside */
+  uint32_t since_plain; /* drafting steps since the last look at plain decoding */
+  uint32_t plain_left;  /* plain steps still to come of such a look */
   uint32_t since_probe; /* plain steps since something was drafted, over all requests */
 } df_width_costs;
 
@@ -41,28 +56,41 @@ typedef struct df_width_estimate {
   float tried[DF_WIDTH_MAX];    /* slot j was reached */
   float accepted[DF_WIDTH_MAX]; /* and accepted */
   float prior[DF_WIDTH_MAX];    /* rate of slot j to start from */
+  float keep;                   /* share of the counts that a block leaves */
+  double saved;                 /* plain steps' time that drafting saved this request; negative: lost */
+  double tokens;                /* of this request so far */
 } df_width_estimate;
 
-/* Nothing observed: E(w) starts from a prior of a few imagined observations, so that the first steps draft. */
+/* Nothing observed, of a request: E(w) starts from a prior of a few imagined observations. */
 void df_width_estimate_init(df_width_estimate *e);
+/* The same for what all requests show: it remembers about eight times as many blocks. */
+void df_width_estimate_init_all(df_width_estimate *e);
 /* The prior becomes what `others`, the requests before, have seen. */
 void df_width_estimate_learn(df_width_estimate *e, const df_width_estimate *others);
 /* A block of n_drafted slots of which `accepted` stood. */
 void df_width_estimate_update(df_width_estimate *e, uint32_t n_drafted, uint32_t accepted);
+/* A plain step: what is known gets older. */
+void df_width_estimate_fade(df_width_estimate *e);
 /* E(w), at least 1. */
 double df_width_expected(const df_width_estimate *e, uint32_t width);
+/* A step of n requests at this width brought this one `tokens`: on its account. */
+void df_width_account(const df_width_costs *c, df_width_estimate *e, uint32_t n, uint32_t width, uint32_t depth,
+                      uint32_t tokens);
 
 /* Two measurements at start: with nothing in the cache, and at `depth` positions. */
 void df_width_cost_calibrate(df_width_cost *c, uint32_t rows, double ms_empty, uint32_t depth, double ms_deep);
-/* A measurement of a real step; outliers (another process took the core) count for little. */
+/* A measurement of a real step; outliers (another process took the core) count for little. All row counts follow it,
+ * since most of what changes is the machine's speed, and the measured one a little further. */
 void df_width_cost_add(df_width_cost *c, uint32_t rows, uint32_t depth, double ms);
 /* Interpolated between measured row counts, extrapolated in proportion at the ends; 0 when nothing was measured. */
 double df_width_cost_at(const df_width_cost *c, uint32_t rows, uint32_t depth);
+/* Everything that a step of n requests at this width showed. The first two plain steps behind drafting tell nothing of
+ * the price of plain decoding, the third is corrected by what is known of such steps. */
+void df_width_note(df_width_costs *c, uint32_t n, uint32_t width, uint32_t depth, double verify_ms, double draft_ms);
 
-/* Common width for a group of n requests whose KV length is about `depth`, 1..max. Drafting must promise 5 % more than
- * plain decoding to be chosen. Now and then it answers something else, to learn: behind many plain steps a small probe
- * width, at most so often that probing costs 2 % of plain decoding; behind many drafting steps a short run of plain
- * ones, the less often the clearer drafting wins. */
+/* Common width for a group of n requests whose KV length is about `depth`, 1..max. Now and then it answers something
+ * else, to learn: behind plain steps a probe of the best width, at most so often that probing costs 2 % of plain
+ * decoding; behind many drafting steps a few plain ones, the less often the clearer drafting wins. */
 uint32_t df_width_choose(df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t max, uint32_t depth);
 
 #endif

@@ -90,12 +90,66 @@ static void test_cost__grows_with_depth(void **state) {
   assert_true(fabs(df_width_cost_at(&c, 5, 500) - (4.0 + 0.0045 * 500)) < 1e-9);
   for (int i = 0; i < 200; i++) df_width_cost_add(&c, 9, 500, 10.0); /* a machine that became slower */
   assert_true(fabs(df_width_cost_at(&c, 9, 500) - 10.0) < 0.05);
-  assert_true(fabs(df_width_cost_at(&c, 9, 1500) - 18.0) < 0.05);
+  assert_true(df_width_cost_at(&c, 9, 1500) >= 18.0 && df_width_cost_at(&c, 9, 1500) < 19.0);
+}
+
+/* A row count that is not measured becomes slower with those that are, so that it does not look cheap. */
+static void test_cost__others_follow_the_machine(void **state) {
+  (void)state;
+  df_width_cost c = {{0}, {0}};
+  df_width_cost_calibrate(&c, 1, 3.0, 0, 0);
+  df_width_cost_calibrate(&c, 4, 4.0, 0, 0);
+  df_width_cost_calibrate(&c, 8, 8.0, 0, 0);
+  for (int i = 0; i < 200; i++) df_width_cost_add(&c, 4, 0, 5.0);
+  assert_true(fabs(df_width_cost_at(&c, 4, 0) - 5.0) < 0.05);
+  assert_true(df_width_cost_at(&c, 8, 0) > 8.8 && df_width_cost_at(&c, 8, 0) < 10.01);
+  assert_true(df_width_cost_at(&c, 1, 0) > 3.3 && df_width_cost_at(&c, 1, 0) < 3.76);
+}
+
+/* Plain steps behind a draft are dearer for a while: the price of plain decoding is that of the late ones. */
+static void test_note__slow_steps_behind_a_draft_are_learnt(void **state) {
+  (void)state;
+  df_width_costs c = linear_costs(3.0, 0.2, 0.8, 0.1);
+  for (int round = 0; round < 30; round++) {
+    df_width_note(&c, 1, 4, 0, 3.6, 1.2);
+    for (int i = 0; i < 40; i++) df_width_note(&c, 1, 1, 0, 3.0 * (1 + 0.5 * pow(0.8, i)), 0);
+  }
+  assert_true(fabs(c.third - 0.5 * 0.64) < 0.03);
+  assert_true(c.wake > 2.0 && c.wake < 2.5); /* 5 times 0.5, less what the late steps still have of it */
+  assert_true(fabs(df_width_cost_at(&c.verify, 1, 0) - 3.0) < 0.03);
+  for (int round = 0; round < 50; round++) { /* short looks at plain decoding do not raise it */
+    df_width_note(&c, 1, 4, 0, 3.6, 1.2);
+    for (int i = 0; i < 3; i++) df_width_note(&c, 1, 1, 0, 3.0 * (1 + 0.5 * pow(0.8, i)), 0);
+  }
+  assert_true(fabs(df_width_cost_at(&c.verify, 1, 0) - 3.0) < 0.1);
+}
+
+/* A request of which nothing is accepted, however good the others were, loses a few plain steps and no more. */
+static void test_account__a_bad_text_loses_little(void **state) {
+  (void)state;
+  df_width_costs c = linear_costs(3.0, 0.2, 0.8, 0.1);
+  df_width_estimate e, all = steady(0.6f), *one = &e;
+  double spent = 0;
+  df_width_estimate_init(&e);
+  df_width_estimate_learn(&e, &all);
+  assert_true(df_width_choose(&c, &one, 1, 16, 0) > 1);
+  for (int i = 0; i < 400; i++) {
+    const uint32_t w = df_width_choose(&c, &one, 1, 16, 0);
+    spent += df_width_cost_at(&c.verify, w, 0) + (w > 1 ? df_width_cost_at(&c.draft, w, 0) : 0);
+    df_width_account(&c, &e, 1, w, 0, 1);
+    if (w > 1)
+      df_width_estimate_update(&e, w - 1, 0);
+    else
+      df_width_estimate_fade(&e);
+  }
+  print_message("%.1f plain steps lost of 400\n", spent / 3.0 - 400);
+  assert_true(spent < 3.0 * (400 + 14));
+  assert_true(fabs(e.saved + spent / 3.0 - 400) < 1e-6); /* the account is exact */
 }
 
 /* The answer of a search written out here. */
 static uint32_t best_by_hand(double p, double first, double per_row, double d0, double d1, uint32_t max) {
-  double best = 1.05 / first;
+  double best = 1 / first;
   uint32_t w_best = 1;
   for (uint32_t w = 2; w <= max; w++) {
     const double tokens = (1 - pow(p, w)) / (1 - p);
@@ -110,7 +164,7 @@ static uint32_t best_by_hand(double p, double first, double per_row, double d0, 
 
 static void test_choose__equals_a_search_by_hand(void **state) {
   (void)state;
-  static const float k_p[] = {0.2f, 0.4f, 0.6f, 0.75f, 0.9f, 0.97f};
+  static const float k_p[] = {0.2f, 0.45f, 0.6f, 0.75f, 0.9f, 0.97f};
   for (int i = 0; i < 6; i++)
     for (uint32_t max = 2; max <= 16; max += 7) {
       df_width_costs c = linear_costs(3.0, 0.2, 0.8, 0.1);
@@ -132,6 +186,7 @@ static void test_choose__a_hopeless_draft_costs_at_most_its_probes(void **state)
       probes++;
       df_width_estimate_update(&e, w - 1, 0);
     }
+    df_width_account(&c, &e, 1, w, 0, 1);
     plain += df_width_cost_at(&c.verify, 1, 0);
     spent += df_width_cost_at(&c.verify, w, 0) + (w > 1 ? df_width_cost_at(&c.draft, w, 0) : 0);
   }
@@ -156,11 +211,11 @@ static void test_choose__looks_at_the_price_of_plain_decoding_again(void **state
   (void)state;
   df_width_costs c = linear_costs(30.0, 0.2, 0.8, 0.1); /* plain steps were dear once */
   df_width_estimate e = steady(0.4f), *one = &e;
-  enum { STEPS = 400 };
+  enum { STEPS = 4000 };
   uint32_t last[STEPS];
   for (int i = 0; i < STEPS; i++) {
     last[i] = df_width_choose(&c, &one, 1, 16, 0);
-    df_width_cost_add(&c.verify, last[i], 0, last[i] == 1 ? 1.0 : 30.0); /* and are cheap now */
+    df_width_note(&c, 1, last[i], 0, last[i] == 1 ? 10.0 : 30.0, 1.0); /* and are cheap now */
   }
   assert_true(last[0] > 1);
   for (int i = STEPS - 4; i < STEPS; i++) assert_int_equal(last[i], 1);
@@ -191,7 +246,7 @@ static void test_learn__starts_where_others_are(void **state) {
   const double fresh = df_width_expected(&e, 4);
   df_width_estimate_learn(&e, &all);
   assert_true(fabs(df_width_expected(&e, 2) - 1.5) < 0.06);
-  assert_true(df_width_expected(&e, 8) < 1.8 && fresh > 2);
+  assert_true(df_width_expected(&e, 8) < 1.8 && fresh > 1.8);
   for (int i = 0; i < 12; i++) df_width_estimate_update(&e, 7, 7);
   assert_true(df_width_expected(&e, 4) > 2.5);
 }
@@ -221,7 +276,10 @@ int main(void) {
       cmocka_unit_test(test_cost__interpolates_between_measured_rows),
       cmocka_unit_test(test_cost__an_outlier_counts_for_little),
       cmocka_unit_test(test_cost__grows_with_depth),
+      cmocka_unit_test(test_cost__others_follow_the_machine),
+      cmocka_unit_test(test_note__slow_steps_behind_a_draft_are_learnt),
       cmocka_unit_test(test_choose__equals_a_search_by_hand),
+      cmocka_unit_test(test_account__a_bad_text_loses_little),
       cmocka_unit_test(test_choose__a_hopeless_draft_costs_at_most_its_probes),
       cmocka_unit_test(test_choose__a_probe_finds_a_better_text),
       cmocka_unit_test(test_choose__looks_at_the_price_of_plain_decoding_again),
