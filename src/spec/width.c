@@ -25,6 +25,7 @@ static const float k_fade = 0.98f;        /* of about 50 plain steps */
 static const double k_learn = 0.05;       /* weight of a new measurement for its own row count */
 static const double k_learn_drift = 0.1;  /* and for the others */
 static const double k_learn_plain = 0.1;  /* plain steps come by seldom while drafting goes on */
+static const uint8_t k_calibrated = 4;    /* measurements that the ones at start are worth */
 static const double k_learn_run = 0.3;
 static const double k_most_over = 0.15;     /* a measurement counts as no further off than this: another process */
 static const double k_most_under = 0.5;     /* can only make it longer */
@@ -104,6 +105,7 @@ double df_width_expected(const df_width_estimate *e, uint32_t width) {
 
 void df_width_cost_calibrate(df_width_cost *c, uint32_t rows, double ms_empty, uint32_t depth, double ms_deep) {
   c->base[rows] = ms_empty;
+  c->seen[rows] = k_calibrated;
   c->per_pos[rows] = depth && ms_deep > ms_empty ? (ms_deep - ms_empty) / depth : 0;
 }
 
@@ -123,15 +125,22 @@ double df_width_cost_at(const df_width_cost *c, uint32_t rows, uint32_t depth) {
   return interpolate(c->base, c->base, rows) + interpolate(c->base, c->per_pos, rows) * depth;
 }
 
+/* A row count that was not measured yet starts from what its neighbours say, and the first steps count for more: one is
+ * no price. */
 static void learn_cost(df_width_cost *c, uint32_t rows, uint32_t depth, double ms, double own) {
+  const double expected = df_width_cost_at(c, rows, depth);
   if (c->base[rows] == 0) {
-    const double slope = interpolate(c->base, c->per_pos, rows), base = ms - slope * depth;
-    c->per_pos[rows] = base > 0 ? slope : 0;
-    c->base[rows] = base > 0 ? base : ms;
+    c->per_pos[rows] = interpolate(c->base, c->per_pos, rows);
+    c->base[rows] = interpolate(c->base, c->base, rows);
+  }
+  if (expected == 0) {
+    c->base[rows] = ms;
     return;
   }
-  const double expected = df_width_cost_at(c, rows, depth), off = clamp(ms / expected - 1, -k_most_under, k_most_over);
-  const double base = c->base[rows] + own * off * expected;
+  const double off = clamp(ms / expected - 1, -k_most_under, k_most_over);
+  const double weight = DF_MAX(own, 1.0 / (c->seen[rows] + 2));
+  const double base = c->base[rows] + weight * off * expected;
+  if (c->seen[rows] < UINT8_MAX) c->seen[rows]++;
   c->base[rows] = base > 0.1 * expected ? base : 0.1 * expected;
   for (uint32_t i = 1; i < DF_WIDTH_ROWS; i++) {
     c->base[i] *= 1 + k_learn_drift * off;

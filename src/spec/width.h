@@ -30,6 +30,7 @@ enum { DF_WIDTH_ROWS = DF_WIDTH_MAX * DF_WIDTH_SEQS + 1 };
 typedef struct df_width_cost {
   double base[DF_WIDTH_ROWS];
   double per_pos[DF_WIDTH_ROWS];
+  uint8_t seen[DF_WIDTH_ROWS]; /* measurements, as far as they matter */
 } df_width_cost;
 
 /* Plain steps in a row. Behind drafting the first of them are slow where drafting pushed the target's weights out of a

@@ -75,7 +75,7 @@ static void test_cost__interpolates_between_measured_rows(void **state) {
 
 static void test_cost__an_outlier_counts_for_little(void **state) {
   (void)state;
-  df_width_cost c = {{0}, {0}};
+  df_width_cost c = {{0}, {0}, {0}};
   df_width_cost_add(&c, 8, 0, 4.0);
   df_width_cost_add(&c, 8, 0, 400.0);
   assert_true(c.base[8] <= 4.0 * 1.125 + 1e-9);
@@ -83,7 +83,7 @@ static void test_cost__an_outlier_counts_for_little(void **state) {
 
 static void test_cost__grows_with_depth(void **state) {
   (void)state;
-  df_width_cost c = {{0}, {0}};
+  df_width_cost c = {{0}, {0}, {0}};
   df_width_cost_calibrate(&c, 1, 3.0, 1000, 4.0);
   df_width_cost_calibrate(&c, 9, 5.0, 1000, 13.0);
   assert_true(fabs(df_width_cost_at(&c, 1, 2000) - 5.0) < 1e-9);
@@ -96,7 +96,7 @@ static void test_cost__grows_with_depth(void **state) {
 /* A row count that is not measured becomes slower with those that are, so that it does not look cheap. */
 static void test_cost__others_follow_the_machine(void **state) {
   (void)state;
-  df_width_cost c = {{0}, {0}};
+  df_width_cost c = {{0}, {0}, {0}};
   df_width_cost_calibrate(&c, 1, 3.0, 0, 0);
   df_width_cost_calibrate(&c, 4, 4.0, 0, 0);
   df_width_cost_calibrate(&c, 8, 8.0, 0, 0);

@@ -200,8 +200,8 @@ static void play(const machine *m, double noise, double least_set, double least_
 
 static void test_replay__true_prices(void **state) {
   (void)state;
-  play(&k_machines[0], 0, 0.965, 0.985, 0.975);
-  play(&k_machines[1], 0, 0.965, 0.985, 0.975);
+  play(&k_machines[0], 0, 0.97, 0.99, 0.975);
+  play(&k_machines[1], 0, 0.97, 0.99, 0.975);
   play(&k_machines[3], 0, 0.98, 0.99, 1.1);
 }
 
