@@ -1,5 +1,6 @@
 #include "spec/width.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/size.h"
@@ -22,8 +23,8 @@ static const double k_most_accept = 0.98; /* no suggestion is surer than this */
 static const float k_keep = 0.97f;        /* memory of about 30 blocks: acceptance changes within a text */
 static const float k_keep_all = 0.995f;   /* of about 200 */
 static const float k_fade = 0.98f;        /* of about 50 plain steps */
-static const double k_learn = 0.05;       /* weight of a new measurement for its own row count */
-static const double k_learn_drift = 0.1;  /* and for the others */
+static const double k_learn = 0.02;       /* weight of a new measurement for its own row count */
+static const double k_learn_drift = 0.15; /* and for the others */
 static const double k_learn_plain = 0.1;  /* plain steps come by seldom while drafting goes on */
 static const uint8_t k_calibrated = 4;    /* measurements that the ones at start are worth */
 static const double k_learn_run = 0.3;
@@ -191,11 +192,12 @@ static double step_cost(const df_width_costs *c, uint32_t n, uint32_t w, uint32_
   return df_width_cost_at(&c->verify, n * w, depth) + (w > 1 ? df_width_cost_at(&c->draft, n * w, depth) : 0);
 }
 
-/* Expected tokens per millisecond of such a step. */
-static double rate(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t w, uint32_t depth) {
+/* Expected tokens per millisecond of such a step, if it costs no more than `most`. */
+static double rate(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t w, uint32_t depth,
+                   double most) {
   double tokens = 0;
   for (uint32_t i = 0; i < n; i++) tokens += w == 1 ? 1 : df_width_expected(e[i], w);
-  const double ms = step_cost(c, n, w, depth);
+  const double ms = at_most(step_cost(c, n, w, depth), most);
   return ms > 0 ? tokens / ms : 0;
 }
 
@@ -246,11 +248,14 @@ static bool probe_is_due(df_width_costs *c, double steps, double gain) {
 
 uint32_t df_width_choose(df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t max, uint32_t depth) {
   uint32_t best = 1;
-  const double plain = rate(c, e, n, 1, depth);
-  double best_rate = 0;
-  for (uint32_t w = 2; w <= max; w++) {
-    const double r = rate(c, e, n, w, depth);
-    if (r > best_rate) {
+  const double plain = rate(c, e, n, 1, depth, INFINITY);
+  double best_rate = 0, most = INFINITY;
+  /* No width costs more than a wider one: a price from a time when the machine was slow must not keep it from being
+   * tried again. */
+  for (uint32_t w = max; w >= 2; w--) {
+    const double r = rate(c, e, n, w, depth, most);
+    most = at_most(step_cost(c, n, w, depth), most);
+    if (r >= best_rate && r > 0) {
       best_rate = r;
       best = w;
     }
