@@ -61,6 +61,9 @@ foreach(e ${EXTRA})
   target_link_libraries(${name} PRIVATE dflash)
 endforeach()
 target_link_libraries(bench_trace PRIVATE dflash_cli_lib) # reads prompt sets
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set_source_files_properties(bench/bench_identity.c PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c") # runs kernels itself
+endif()
 
 if(DF_FUZZ)
   file(GLOB FUZZERS CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)

@@ -25,7 +25,7 @@ typedef struct tile_codes {
 #define KEEP_IN_MEMORY(p) __asm__ volatile("" : : "r"(p) : "memory")
 
 /* d[r][h] += factor * dot products of code vectors [from, to) with the activations of row r, at most `terms` vectors in
- * a 16-bit sum (see mm_avx2.c). */
+ * a 16-bit sum (see mm_sums_avx2.h). */
 DF_INLINE void tile_dots(const tile_codes *t, const df_actq *x, const int rows, const int from, const int to,
                          const int terms, const int factor, n8 d[TILE][2]) {
   const __m256i by = _mm256_set1_epi16((short)factor);
@@ -96,27 +96,45 @@ typedef enum tile_kind {
   TILE_BYTES      /* two nibbles of a byte: lower ones in t[0], upper ones in t[1] */
 } tile_kind;
 
+/* What the codes are too large by. Behind the dot products, where the offsets are read straight to vectors. */
+DF_INLINE void tile_offsets(const int32_t *first, const int rows, n8 d[TILE][2]) {
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; r++) {
+    const n8 off = n8_set1((int32_t)df_load32(first + r * (sizeof(df_actq) / sizeof *first)));
+    d[r][0] = _mm256_add_epi32(d[r][0], off);
+    d[r][1] = _mm256_add_epi32(d[r][1], off);
+  }
+}
+
+DF_INLINE void tile_zero(const int rows, n8 d[TILE][2]) {
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; r++) d[r][0] = d[r][1] = n8_set1(0);
+}
+
 DF_INLINE void tile_rows(const tile_kind kind, const tile_codes *t, const f8 ws[2], const f8 *wm, const df_actq *x,
                          const int rows, row_acc *acc) {
   n8 d[TILE][2];
-#pragma GCC unroll 4
-  for (int r = 0; r < rows; r++) {
-    const int32_t off = kind == TILE_NIBS_OFF4 ? x[r].off4 : kind == TILE_SIX ? x[r].off6_lo : x[r].off8;
-    d[r][0] = d[r][1] = n8_set1(kind == TILE_NIBS || kind == TILE_FIVE ? 0 : off);
-  }
+  tile_zero(rows, d);
   switch (kind) {
-    case TILE_NIBS:
-    case TILE_NIBS_OFF4: tile_dots(t, x, rows, 0, 8, 8, 1, d); break;
+    case TILE_NIBS: tile_dots(t, x, rows, 0, 8, 8, 1, d); break;
+    case TILE_NIBS_OFF4:
+      tile_dots(t, x, rows, 0, 8, 8, 1, d);
+      tile_offsets(&x->off4, rows, d);
+      break;
     case TILE_FIVE: tile_dots(t, x, rows, 0, 8, 4, 1, d); break;
-    case TILE_SIX: tile_dots_by_two(t, x, rows, 0, 4, d); tile_add(ws, NULL, x, rows, d, acc);
-#pragma GCC unroll 4
-      for (int r = 0; r < rows; r++) d[r][0] = d[r][1] = n8_set1(x[r].off6_hi);
+    case TILE_SIX:
+      tile_dots_by_two(t, x, rows, 0, 4, d);
+      tile_offsets(&x->off6_lo, rows, d);
+      tile_add(ws, NULL, x, rows, d, acc);
+      tile_zero(rows, d);
       tile_dots_by_two(t, x, rows, 4, 8, d);
+      tile_offsets(&x->off6_hi, rows, d);
       ws += 2;
       break;
     case TILE_BYTES:
       tile_dots(t, x, rows, 0, 8, 8, 1, d);
       tile_dots(t + 1, x, rows, 0, 8, 8, 16, d);
+      tile_offsets(&x->off8, rows, d);
       break;
   }
   tile_add(ws, wm, x, rows, d, acc);
