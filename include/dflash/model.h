@@ -30,8 +30,10 @@ typedef struct df_model_params {
   const char *device; /* where passes run: "cpu" (NULL), "cuda", "cuda:N" (card N, from 0), "auto" (a card when there is
                          one that works, else cpu) */
   uint32_t n_threads; /* worker threads including the caller; 0 = one per processor of the affinity mask */
-  const char *cpu_tier; /* a name that "dflash version --cpu-info" lists; NULL = the best one here. Same results in
-                           every tier */
+  const char *cpu_tier;      /* a name that "dflash version --cpu-info" lists; NULL = the best one here. Same results in
+                                every tier */
+  const char *weights_cache; /* a folder in which packed weights are kept between starts (GGUF files; made if its parent
+                                exists; about the size of the model); NULL = they are packed every time */
   bool exact; /* oracle mode: weights widened to float32 and activations never rounded to 8 bits; slow, large */
   df_progress_fn progress; /* may be NULL */
   void *progress_user;
@@ -50,8 +52,9 @@ typedef struct df_model_info {
   uint32_t n_threads;
   const char *cpu_tier;
   double load_ms;
-  const char *device; /* "cpu", "cuda:0"; borrowed from the model */
-  const char *card;   /* its name, "" on the processor; borrowed from the model */
+  const char *device;  /* "cpu", "cuda:0"; borrowed from the model */
+  const char *card;    /* its name, "" on the processor; borrowed from the model */
+  bool weights_cached; /* packed weights came from the folder that was given for them */
 } df_model_info;
 
 /* Opens a .gguf file, a .safetensors file or a Hugging Face folder and packs its weights.

@@ -62,6 +62,7 @@ static df_status open_both(df_loaded *l, df_cli *cli, bool with_draft, df_error 
   mp.device = df_opt_text(o, OPT_DEVICE, NULL);
   mp.n_threads = (uint32_t)df_opt_int(o, OPT_THREADS, 0);
   mp.cpu_tier = df_opt_text(o, OPT_CPU, NULL);
+  mp.weights_cache = df_opt_text(o, OPT_WEIGHTS_CACHE, NULL);
   mp.exact = df_opt_on(o, OPT_EXACT, false);
   mp.progress = on_load;
   mp.progress_user = &bar;

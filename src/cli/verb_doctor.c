@@ -30,6 +30,7 @@ static void take_options(const df_opts *o, df_doctor_params *p, uint32_t *sizes,
   p->model_params.device = df_opt_text(o, OPT_DEVICE, NULL);
   p->model_params.n_threads = (uint32_t)df_opt_int(o, OPT_THREADS, 0);
   p->model_params.cpu_tier = df_opt_text(o, OPT_CPU, NULL);
+  p->model_params.weights_cache = df_opt_text(o, OPT_WEIGHTS_CACHE, NULL);
   p->model_params.exact = df_opt_on(o, OPT_EXACT, false);
   p->draft_params = df_draft_params_default();
   int64_t n = df_opt_int(o, OPT_DRAFT_VOCAB, -1);

@@ -8,11 +8,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/map.h"
+
 static df_status fail_errno(const char *path, int e, df_error *err) {
   df_status s = DF_FAIL(err, DF_ERR_IO, "could not open \"%s\": %s", path, strerror(e));
   if (e == ENOENT) df_error_hint(err, "check the path; relative paths start at the current folder");
   if (e == EACCES) df_error_hint(err, "the file must be readable by the user that runs this program");
   return s;
+}
+
+static uint64_t stamp_of(const struct stat *st) {
+  const uint64_t v[] = {(uint64_t)st->st_dev,         (uint64_t)st->st_ino,          (uint64_t)st->st_size,
+                        (uint64_t)st->st_mtim.tv_sec, (uint64_t)st->st_mtim.tv_nsec, (uint64_t)st->st_ctim.tv_sec,
+                        (uint64_t)st->st_ctim.tv_nsec};
+  return df_hash_bytes(v, sizeof v, 0);
 }
 
 static df_status map_fd(df_file_map *m, int fd, const char *path, df_error *err) {
@@ -30,6 +39,7 @@ static df_status map_fd(df_file_map *m, int fd, const char *path, df_error *err)
   }
   m->data = p;
   m->size = (size_t)st.st_size;
+  m->stamp = stamp_of(&st);
   return DF_OK;
 }
 

@@ -17,6 +17,7 @@
 typedef struct df_file_map {
   const uint8_t *data; /* page aligned; NULL when released */
   size_t size;         /* bytes, never 0 while open */
+  uint64_t stamp;      /* differs when the file was replaced or changed: device, inode, size, times of change */
 } df_file_map;
 
 /* Maps the whole file. DF_ERR_IO when it is missing, unreadable, a folder, not a regular file or empty. */

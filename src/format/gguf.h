@@ -129,6 +129,8 @@ const df_gguf_tensor *df_gguf_tensor_find(const df_gguf *g, const char *name); /
 void df_gguf_tensor_drop(const df_gguf *g, const df_gguf_tensor *t);
 /* Lets all pages of the file go; they are read again when touched. */
 void df_gguf_drop(const df_gguf *g);
+/* Differs when the file was replaced or changed; 0 when opened from bytes. */
+uint64_t df_gguf_stamp(const df_gguf *g);
 
 /* Name of a tensor type id ("Q4_K"), NULL when unknown. */
 const char *df_gguf_dtype_name(int type);

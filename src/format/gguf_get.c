@@ -27,6 +27,8 @@ void df_gguf_tensor_drop(const df_gguf *g, const df_gguf_tensor *t) {
   if (t->data) df_file_map_drop(&g->map, t->data, t->n_bytes);
 }
 
+uint64_t df_gguf_stamp(const df_gguf *g) { return g->map.stamp; }
+
 void df_gguf_drop(const df_gguf *g) { df_file_map_drop(&g->map, g->map.data, g->map.size); }
 
 static bool is_int(df_gguf_type t) {

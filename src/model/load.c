@@ -2,9 +2,12 @@
 
 #include <string.h>
 
+#include "base/log.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "kernels/encode.h"
+#include "model/pack_cache.h"
 
 enum { STRIPS_PER_TASK = 32, DROP_EVERY = 16 };
 
@@ -39,6 +42,8 @@ struct df_loader {
   size_t bytes;
   df_device *device;
   const char *what;
+  const char *cache_dir;
+  bool was_cached;
 };
 
 df_status df_loader_create(const df_source *src, df_pool *pool, bool exact, df_loader **out, df_error *err) {
@@ -60,6 +65,9 @@ void df_loader_place(df_loader *l, df_device *device, const char *what) {
   l->device = device;
   l->what = what;
 }
+
+void df_loader_cache(df_loader *l, const char *dir) { l->cache_dir = dir; }
+bool df_loader_was_cached(const df_loader *l) { return l->was_cached; }
 
 void df_loader_free(df_loader *l) {
   if (!l) return;
@@ -275,13 +283,62 @@ static df_status map_block(const df_loader *l, uint8_t *block, size_t bytes, df_
   return s;
 }
 
+/* ---- kept between starts -------------------------------------------------------------------------------- */
+
+/* Everything that the packed matrices depend on besides the file's bytes. */
+static uint64_t hash_requests(const df_loader *l) {
+  enum { LAYOUT = 1 }; /* of kernels/layout.h: to be raised when it changes */
+  uint64_t h = df_hash_bytes(&l->bytes, sizeof l->bytes, LAYOUT);
+  for (size_t i = 0; i < l->n_m; i++) {
+    const matrix_req *r = &l->m[i];
+    const uint64_t v[] = {
+        (uint64_t)r->view.dtype,    r->w.pack, r->w.n,      r->w.k, r->w.strip_bytes, r->offset, r->round,
+        r->round ? l->round_to : 0, l->exact,  r->row_bytes};
+    h = df_hash_bytes(v, sizeof v, h);
+    h = df_hash_bytes(r->view.name, strlen(r->view.name), h);
+    if (r->row_of) h = df_hash_bytes(r->row_of, r->w.n * sizeof *r->row_of, h);
+  }
+  return h;
+}
+
+static bool cache_place(const df_loader *l, df_pack_cache *c) {
+  const df_gguf *g = df_source_gguf(l->src);
+  if (!l->cache_dir || !g) return false;
+  const char *path = df_source_path(l->src);
+  const uint64_t requests = hash_requests(l), stamp = df_gguf_stamp(g);
+  return df_pack_cache_at(c, l->cache_dir, path, df_hash_bytes(path, strlen(path), requests),
+                          df_hash_bytes(&stamp, sizeof stamp, requests));
+}
+
+static void bind_all(df_loader *l, uint8_t *block) {
+  for (size_t i = 0; i < l->n_m; i++) {
+    l->m[i].w.data = block + l->m[i].offset;
+    *l->m[i].dst = l->m[i].w;
+  }
+}
+
+/* From the file that was kept, or packed and then kept. */
+static df_status fill_block(df_loader *l, uint8_t *block, df_progress_fn progress, void *user, df_error *err) {
+  df_pack_cache c;
+  const bool keep = cache_place(l, &c);
+  l->was_cached = keep && df_pack_cache_read(&c, l->pool, block, l->bytes);
+  if (l->was_cached) {
+    bind_all(l, block);
+    return DF_OK;
+  }
+  DF_TRY(pack_all(l, block, progress, user, err));
+  if (keep && !df_pack_cache_write(&c, l->pool, block, l->bytes))
+    df_log(DF_LOG_WARN, "could not keep packed weights in \"%s\"", c.path);
+  return DF_OK;
+}
+
 df_status df_loader_run(df_loader *l, df_progress_fn progress, void *user, void **block, size_t *block_bytes,
                         df_error *err) {
   const size_t bytes = l->bytes ? l->bytes : 64;
   if (l->device) DF_TRY(l->device->ops->fits(l->device, bytes, l->what, err));
   uint8_t *b = df_pages_alloc_huge(bytes);
   if (!b) return DF_OOM(err, "packed weights", l->bytes);
-  df_status s = pack_all(l, b, progress, user, err);
+  df_status s = fill_block(l, b, progress, user, err);
   if (s == DF_OK) {
     for (size_t i = 0; i < l->n_v; i++) load_vector(&l->v[i], b);
     df_source_drop_all(l->src);

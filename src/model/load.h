@@ -25,6 +25,12 @@ void df_loader_round_to(df_loader *l, df_dtype type);
 /* Where df_loader_run puts the weights besides the host; `what` is their name in messages, static. */
 void df_loader_place(df_loader *l, df_device *device, const char *what);
 
+/* Keeps the packed matrices in a file of folder `dir` (borrowed until the run; NULL: not) and takes them from there
+ * next time: model/pack_cache.h. GGUF files only. */
+void df_loader_cache(df_loader *l, const char *dir);
+/* Whether the last run took them from there. */
+bool df_loader_was_cached(const df_loader *l);
+
 /* Requests matrix `name` as [n outputs][k inputs]; *dst is filled by df_loader_run. FORMAT when it is missing or has
  * another shape. row_of (NULL or [n], copied) is the order in which the file's n rows are taken. */
 df_status df_loader_matrix(df_loader *l, const char *name, uint32_t n, uint32_t k, const uint32_t *row_of,

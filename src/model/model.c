@@ -104,8 +104,10 @@ static df_status load_weights(df_model *m, const df_model_params *p, df_error *e
   df_loader *l;
   DF_TRY(df_loader_create(m->source, m->pool, p->exact, &l, err));
   df_loader_place(l, m->device, "the weights");
+  df_loader_cache(l, p->weights_cache);
   df_status s = request_all(m, l, err);
   if (s == DF_OK) s = df_loader_run(l, p->progress, p->progress_user, &m->block, &m->block_bytes, err);
+  m->weights_cached = s == DF_OK && df_loader_was_cached(l);
   if (s == DF_OK && m->tied) m->head = m->embed;
   if (s == DF_OK) s = load_rope_factors(m, err);
   df_loader_free(l);
@@ -200,5 +202,6 @@ df_model_info df_model_get_info(const df_model *m) {
                          .cpu_tier = df_cpu_tier_name(m->kernels->tier),
                          .load_ms = m->load_ms,
                          .device = m->device_info.name,
-                         .card = m->device_info.card};
+                         .card = m->device_info.card,
+                         .weights_cached = m->weights_cached};
 }

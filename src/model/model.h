@@ -25,7 +25,7 @@ struct df_model {
   const df_kernels *kernels;
   df_device *device;
   df_device_info device_info; /* as it was opened */
-  bool exact;
+  bool exact, weights_cached;
 
   df_weights embed;
   df_weights head; /* equals embed when tied */
