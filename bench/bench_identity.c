@@ -72,7 +72,10 @@ static void measure(const uint8_t *w, uint32_t n, uint32_t copies, size_t strip,
 
 int main(void) {
   size_t strip = 0;
-  if (!df_kernels_get(df_cpu_best_tier()) || !df_pack_strip_bytes(DF_PACK_Q4M, K, &strip)) return 1;
+  if (!df_kernels_get(DF_TIER_AVX2) || !df_pack_strip_bytes(DF_PACK_Q4M, K, &strip)) {
+    fprintf(stderr, "bench_identity: this processor has no AVX2\n");
+    return 1;
+  }
   const size_t bytes = (size_t)COPIES * LARGE / DF_LANES * strip;
   uint8_t *w = df_pages_alloc_huge(bytes);
   df_actq *x = df_pages_alloc((size_t)DF_TILE_ROWS * (K / DF_QBLOCK) * sizeof *x);
