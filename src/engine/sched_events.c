@@ -138,6 +138,8 @@ void df_sched_send_done(df_sched *s, df_sched_job *j) {
   if (j->q.failed != DF_OK) {
     b->ev.finish = DF_FINISH_NONE;
     copy_message(b->ev.message, sizeof b->ev.message, j->q.why.msg);
+    if (j->q.failed == DF_ERR_DEVICE && !s->st.device_lost[0])
+      copy_message(s->st.device_lost, sizeof s->st.device_lost, j->q.why.msg);
   }
   fill_times(&b->ev, j);
   b->ev.stats.new_tokens = j->sent;

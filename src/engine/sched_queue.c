@@ -10,6 +10,8 @@ static df_status take_place(df_sched *s, df_error *err) {
   pthread_mutex_lock(&s->lock);
   if (s->closed)
     st = DF_FAIL(err, DF_ERR_BUSY, "the engine is shutting down");
+  else if (s->pub.device_lost[0])
+    st = DF_FAIL(err, DF_ERR_DEVICE, "%s", s->pub.device_lost);
   else if (s->live >= s->max_live)
     st = DF_FAIL(err, DF_ERR_BUSY, "the queue is full: %u requests are there", s->live);
   if (st == DF_OK)

@@ -87,6 +87,7 @@ typedef struct df_sched_stats {
   uint32_t running, waiting;
   uint32_t pages_total, pages_used, pages_cached; /* used = held by requests; cached = held by the prefix cache only */
   uint32_t page_size;
+  char device_lost[256]; /* why nothing can be computed any more (DF_ERR_DEVICE); "" while all is well */
 } df_sched_stats;
 
 /* Starts the engine thread; returns when the engine is ready. */
@@ -97,7 +98,8 @@ void df_sched_free(df_sched *s, uint32_t drain_ms);
 /* No submissions from now on (refused with DF_ERR_BUSY); what is there goes on. */
 void df_sched_close(df_sched *s);
 
-/* DF_ERR_ARGUMENT, DF_ERR_LIMIT (prompt longer than the context), DF_ERR_BUSY (queue full, or closed), MEMORY. */
+/* DF_ERR_ARGUMENT, DF_ERR_LIMIT (prompt longer than the context), DF_ERR_BUSY (queue full, or closed), MEMORY,
+ * DF_ERR_DEVICE (the device is lost: every later submission fails like this). */
 df_status df_sched_submit(df_sched *s, const df_job *job, uint64_t *id, df_error *err) DF_CHECK;
 /* Ends a request in whatever state it is; unknown ids are ignored. Its DONE event still comes. */
 void df_sched_cancel(df_sched *s, uint64_t id);

@@ -62,6 +62,7 @@ int df_error_http(const df_server *s, const df_error *err, const char **type) {
     case DF_ERR_BUSY:
       *type = s->phase == DF_PHASE_READY ? "rate_limit_error" : "unavailable_error";
       return s->phase == DF_PHASE_READY ? 429 : 503;
+    case DF_ERR_DEVICE: /* for good: others can take the request */
     case DF_ERR_MEMORY: *type = "unavailable_error"; return 503;
     default: *type = "server_error"; return 500;
   }

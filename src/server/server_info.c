@@ -12,11 +12,16 @@
 
 void df_handle_health(df_server *s, df_exchange *x) {
   static const char ok[] = "{\"status\":\"ok\"}";
-  if (s->phase == DF_PHASE_READY)
-    df_exchange_send(x, 200, "application/json", ok, sizeof ok - 1);
+  df_sched_stats st;
+  const char *why = s->phase == DF_PHASE_LOADING ? "the model is loading" : "the server is shutting down";
+  if (s->phase == DF_PHASE_READY) {
+    df_sched_get_stats(s->sched, &st);
+    why = st.device_lost;
+  }
+  if (*why)
+    df_reply_error(x, 503, "unavailable_error", NULL, "%s", why);
   else
-    df_reply_error(x, 503, "unavailable_error", NULL,
-                   s->phase == DF_PHASE_LOADING ? "the model is loading" : "the server is shutting down");
+    df_exchange_send(x, 200, "application/json", ok, sizeof ok - 1);
 }
 
 void df_handle_version(df_server *s, df_exchange *x) {
@@ -145,7 +150,7 @@ void df_handle_server_info(df_server *s, df_exchange *x) {
   df_json_put_u64(&w, "tp_size", 1);
   df_json_put_u64(&w, "dp_size", 1);
   df_json_put_cstr(&w, "version", df_version());
-  df_json_put_cstr(&w, "status", s->phase == DF_PHASE_READY ? "ready" : "draining");
+  df_json_put_cstr(&w, "status", s->phase != DF_PHASE_READY ? "draining" : st.device_lost[0] ? "device lost" : "ready");
   df_json_out_key(&w, "internal_states");
   df_json_out_array(&w);
   internal_state(&w, s, &st);

@@ -255,7 +255,7 @@ df_status df_metrics_write(const df_metrics_view *v, df_buf *out, df_error *err)
   set_label(&p, v->model);
   head(&p, "df_build_info", "gauge", "What runs here");
   PUT(&p, "df_build_info{version=\"%s\",isa=\"%s\",%s} 1\n", v->version, v->isa, p.label);
-  gauge(&p, "df_ready", "1 when requests can be answered", v->s ? 1 : 0);
+  gauge(&p, "df_ready", "1 when requests can be answered", v->s && !v->s->device_lost[0] ? 1 : 0);
   gauge(&p, "df_uptime_seconds", "Since the start", v->uptime_s);
   gauge(&p, "process_start_time_seconds", "Seconds since 1970 at the start", (double)v->started);
   http_series(&p, v);

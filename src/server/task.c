@@ -143,8 +143,8 @@ void df_task_fail(df_task *t, int status, const char *type, const char *param, c
 void df_task_fail_error(df_task *t, const df_error *err, const char *param) {
   const char *type;
   int status = df_error_http(t->server, err, &type);
+  if (status == 500 || err->code == DF_ERR_DEVICE) df_log(DF_LOG_ERROR, "request %s: %s", t->id, err->msg);
   if (status == 500) {
-    df_log(DF_LOG_ERROR, "request %s: %s", t->id, err->msg);
     df_task_fail(t, status, type, param, "the server could not finish the answer");
   } else {
     df_task_fail(t, status, type, param, err->msg);

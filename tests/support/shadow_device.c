@@ -173,7 +173,7 @@ static df_status shadow_run(df_device *d, df_program *p, df_error *err) {
   s->runs++;
   g_counts.runs++;
   if (s->o.fail_run && s->runs >= s->o.fail_run)
-    return DF_FAIL(err, DF_ERR_IO, "the device is lost: run %u failed", s->o.fail_run);
+    return DF_FAIL(err, DF_ERR_DEVICE, "the device is lost: run %u failed", s->o.fail_run);
   DF_TRY(take_inputs(s, x, err));
   df_cpu_run(s->cpu, x->lowered);
   for (uint32_t i = 0; i < x->uses.n; i++) {

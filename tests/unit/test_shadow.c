@@ -278,7 +278,7 @@ static void test_run__fails(void **state) {
   must(df_model_open(f[0].target, &mp, &m, &err), &err);
   must(df_session_create(m, NULL, NULL, &s, &err), &err);
   for (int i = 0; i < 2; i++) {
-    assert_int_equal(df_session_generate(s, ids, 9, &g, &r, &err), DF_ERR_IO);
+    assert_int_equal(df_session_generate(s, ids, 9, &g, &r, &err), DF_ERR_DEVICE);
     assert_string_equal(err.msg, "the device is lost: run 5 failed");
     assert_int_equal(df_session_n_cached(s), 0);
   }
