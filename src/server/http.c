@@ -7,7 +7,6 @@
 #include <event2/listener.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -17,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "server/http_socket.h"
 
 typedef enum conn_state {
   CONN_IDLE,   /* no byte of a request yet */
@@ -34,6 +34,9 @@ enum {
   SEND_BUFFER = 64 << 10,    /* of the system for each connection: bounds what a slow reader costs */
   BODY_PIECE_MAX = 256 << 10 /* taken at once */
 };
+
+/* A beat of one second that comes later than this: the process stood still. */
+#define STALL_NS UINT64_C(3000000000)
 
 typedef struct conn conn;
 struct conn {
@@ -58,6 +61,8 @@ struct conn {
 struct df_http {
   struct event_base *base;
   struct evconnlistener *listener;
+  struct event *beat;             /* every second */
+  uint64_t t_beat, t_stood_still; /* df_now_ns; the end of the last stall, 0 = there was none */
   df_http_params p;
   conn *conns;
   uint32_t n_conns;
@@ -73,6 +78,21 @@ static void conn_process(conn *c);
 static void conn_deadline(conn *c, int seconds) {
   const struct timeval tv = {.tv_sec = seconds};
   (void)event_add(c->deadline, &tv); /* cannot fail: the event has room in the heap since it was made */
+}
+
+/* A process that was stopped, or had no processor, finds all deadlines passed when it goes on, and libevent forgets
+ * what could be read or written meanwhile: clients that did nothing wrong. They get the whole time anew. */
+static bool excused(const df_http *h, int seconds) {
+  const uint64_t now = df_now_ns(), most = (uint64_t)seconds * 1000000000u;
+  return now - h->t_beat > STALL_NS || (h->t_stood_still && now - h->t_stood_still < most);
+}
+
+static void on_beat(evutil_socket_t fd, short what, void *arg) {
+  df_http *h = arg;
+  const uint64_t now = df_now_ns();
+  (void)fd, (void)what;
+  if (now - h->t_beat > STALL_NS) h->t_stood_still = now;
+  h->t_beat = now;
 }
 
 static void exchange_release(conn *c) {
@@ -408,14 +428,21 @@ static void on_write(struct bufferevent *bev, void *arg) {
   if (c->state == CONN_FLUSH) conn_flushed(c);
 }
 
+/* End, error or a write that makes no progress: nobody is there. */
 static void on_event(struct bufferevent *bev, short what, void *arg) {
-  (void)bev, (void)what; /* end, error or a write that makes no progress: nobody is there */
+  const df_http *h = ((conn *)arg)->http;
+  if ((what & BEV_EVENT_TIMEOUT) && excused(h, (int)h->p.write_s) && bufferevent_enable(bev, EV_WRITE) == 0) return;
   conn_gone(arg);
 }
 
 static void on_deadline(evutil_socket_t fd, short what, void *arg) {
   (void)fd, (void)what;
   conn *c = arg;
+  const int again = c->state == CONN_IDLE ? DF_HTTP_IDLE_S : c->state == CONN_HEAD ? DF_HTTP_HEAD_S : DF_HTTP_BODY_S;
+  if (c->state <= CONN_BODY && excused(c->http, again)) {
+    conn_deadline(c, again);
+    return;
+  }
   switch (c->state) {
     case CONN_HEAD:
       exchange_begin(c);
@@ -427,36 +454,12 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg) {
   }
 }
 
-static void socket_options(evutil_socket_t fd) {
-  int on = 1, idle = 60, interval = 15, count = 4, buffer = SEND_BUFFER;
-  (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* tokens are small and must not wait */
-  (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on); /* half-open connections end */
-  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
-  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-  (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
-}
-
-/* Without memory or room for one more: a short refusal, as far as it gets. */
-static void turn_away(evutil_socket_t fd) {
-  static const char body[] =
-      "{\"error\":{\"message\":\"too many connections\",\"type\":\"unavailable_error\",\"param\":null,\"code\":503}}";
-  char text[512];
-  int len = snprintf(text, sizeof text,
-                     "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
-                     "Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
-                     sizeof body - 1, body);
-  ssize_t n = send(fd, text, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT);
-  (void)n;
-  (void)evutil_closesocket(fd);
-}
-
 static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *sa, int len, void *arg) {
   (void)l, (void)sa, (void)len;
   df_http *h = arg;
   conn *c = h->n_conns < h->p.max_connections ? df_calloc(1, sizeof *c) : NULL;
   if (!c) {
-    turn_away(fd);
+    df_http_turn_away(fd);
     return;
   }
   c->http = h, c->fd = fd;
@@ -464,7 +467,7 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
   if (c->next) c->next->prev = c;
   h->conns = c;
   h->n_conns++;
-  socket_options(fd);
+  df_http_socket_options(fd);
   c->bev = bufferevent_socket_new(h->base, fd, BEV_OPT_CLOSE_ON_FREE);
   c->deadline = event_new(h->base, -1, 0, on_deadline, c);
   const struct timeval stuck = {.tv_sec = h->p.write_s}, idle = {.tv_sec = DF_HTTP_IDLE_S};
@@ -535,6 +538,13 @@ df_status df_http_create(struct event_base *base, const df_http_params *p, df_ht
     goto fail;
   }
   DF_TRY_GOTO(st, bind_any(h, list, err), fail);
+  const struct timeval second = {.tv_sec = 1};
+  h->t_beat = df_now_ns();
+  h->beat = event_new(base, -1, EV_PERSIST, on_beat, h);
+  if (!h->beat || event_add(h->beat, &second) != 0) {
+    st = DF_OOM(err, "the server", sizeof *h);
+    goto fail;
+  }
   evconnlistener_set_error_cb(h->listener, on_accept_error);
   struct sockaddr_storage sa;
   socklen_t len = sizeof sa;
@@ -559,6 +569,7 @@ void df_http_free(df_http *h) {
     conn_free(h->conns);
   }
   if (h->listener) evconnlistener_free(h->listener);
+  if (h->beat) event_free(h->beat);
   df_free(h);
 }
 
