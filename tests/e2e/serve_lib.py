@@ -68,6 +68,8 @@ class Reply:
 class Server:
     """dflash serve on a free port; the model and its draft unless draft is False."""
 
+    patience = 120  # seconds that a client waits for bytes before it calls that a failure
+
     def __init__(self, *args, draft=True, env=None, wait=True, port=0):
         command = [PROGRAM, "serve", "-m", TARGET, "--port", str(port)]
         if draft:
@@ -118,16 +120,16 @@ class Server:
         check("the server ends well", code == 0, f"exit status {code}\n" + "\n".join(self.lines[-60:]))
         return code
 
-    def socket(self, timeout=60, rcvbuf=None):
+    def socket(self, timeout=None, rcvbuf=None):
         s = socket.socket()
         if rcvbuf:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
-        s.settimeout(timeout)
+        s.settimeout(timeout or self.patience)
         s.connect(("127.0.0.1", self.port))
         return s
 
-    def request(self, method, path, body=None, headers=None, timeout=120):
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+    def request(self, method, path, body=None, headers=None, timeout=None):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout or self.patience)
         if body is not None and not isinstance(body, (bytes, str)):
             body = json.dumps(body)
         c.request(method, path, body, {"Content-Type": "application/json", **(headers or {})})
@@ -142,7 +144,7 @@ class Server:
     def post(self, path, body, **kw):
         return self.request("POST", path, body, **kw)
 
-    def stream(self, path, body, timeout=120):
+    def stream(self, path, body, timeout=None):
         """(reply without body, list of (event name or None, data text), list of comments)"""
         r = self.post(path, {**body, "stream": True}, timeout=timeout)
         return (r,) + events(r.text)
