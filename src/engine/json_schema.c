@@ -9,17 +9,6 @@
 #include "base/size.h"
 #include "engine/json_schema_gen.h"
 
-enum {
-  TYPE_NULL = 1,
-  TYPE_BOOLEAN = 2,
-  TYPE_INTEGER = 4,
-  TYPE_NUMBER = 8, /* all numbers, integers included */
-  TYPE_STRING = 16,
-  TYPE_ARRAY = 32,
-  TYPE_OBJECT = 64,
-  TYPE_ALL = 127 - TYPE_INTEGER
-};
-
 typedef enum keyword_use { USE_ANY, USE_NUMBER, USE_STRING, USE_ARRAY, USE_OBJECT, USE_NOTHING } keyword_use;
 
 static const struct {
@@ -65,6 +54,7 @@ static const struct {
     {"examples", USE_NOTHING},
     {"example", USE_NOTHING},
     {"deprecated", USE_NOTHING},
+    {"discriminator", USE_NOTHING},
     {"readOnly", USE_NOTHING},
     {"writeOnly", USE_NOTHING},
     {"strict", USE_NOTHING},
@@ -98,7 +88,7 @@ void schema_path_add(schema_conj *c, const char *key, size_t n) {
   c->path[len + k] = '\0';
 }
 
-static df_status spend(schema_gen *g, const schema_conj *c, uint64_t n) {
+df_status schema_spend(schema_gen *g, const schema_conj *c, uint64_t n) {
   g->work += n;
   return g->work > SCHEMA_MAX_WORK ? schema_fail(g, c, DF_ERR_LIMIT, "the schema takes too much work") : DF_OK;
 }
@@ -140,7 +130,7 @@ df_status schema_put_conj(schema_gen *g, const schema_conj *c, df_buf *b) {
   uint32_t at;
   char name[DF_SCHEMA_NAME_SIZE];
   size_t bytes = c->n * sizeof c->part[0];
-  DF_TRY(spend(g, c, 1 + c->n));
+  DF_TRY(schema_spend(g, c, 1 + c->n));
   if (c->n == 0) return schema_put_shared(g, SHARED_VALUE, b);
   if (df_map_get(&g->known, (const char *)c->part, bytes, &at))
     return df_buf_printf(b, g->err, "v%u", g->todo[at]->rule);
@@ -221,6 +211,14 @@ static df_status expand_all(schema_gen *g, schema_conj *c, uint32_t at) {
   return DF_OK;
 }
 
+df_status schema_expand(schema_gen *g, schema_conj *c) {
+  for (uint32_t i = 0; i < c->n; i++) {
+    if (!(c->part[i].done & DONE_REF)) DF_TRY(expand_ref(g, c, i));
+    if (!(c->part[i].done & DONE_ALL)) DF_TRY(expand_all(g, c, i));
+  }
+  return DF_OK;
+}
+
 /* ---- keywords ------------------------------------------------------------------------------------------ */
 
 static df_status check_keywords(schema_gen *g, const schema_conj *c, const df_json *v, uint32_t *uses) {
@@ -228,7 +226,7 @@ static df_status check_keywords(schema_gen *g, const schema_conj *c, const df_js
   size_t len;
   const df_json *value;
   df_json_iter it = df_json_begin(v);
-  DF_TRY(spend(g, c, df_json_size(v)));
+  DF_TRY(schema_spend(g, c, df_json_size(v)));
   while (df_json_next(&it, &key, &len, &value)) {
     size_t k = 0;
     while (k < DF_COUNT_OF(KEYWORDS) && strcmp(KEYWORDS[k].word, key) != 0) k++;
@@ -264,26 +262,26 @@ static df_status types_of(schema_gen *g, const schema_conj *c, const df_json *ty
 }
 
 /* Types that all parts allow. INTEGER within NUMBER: the narrower one counts. */
-static uint32_t meet(uint32_t a, uint32_t b) {
+uint32_t schema_meet_types(uint32_t a, uint32_t b) {
   uint32_t both = a & b;
-  if ((a & TYPE_NUMBER) && (b & TYPE_INTEGER)) both |= TYPE_INTEGER;
-  if ((b & TYPE_NUMBER) && (a & TYPE_INTEGER)) both |= TYPE_INTEGER;
-  if (both & TYPE_NUMBER) both &= ~(uint32_t)TYPE_INTEGER;
+  if ((a & SCHEMA_NUMBER) && (b & SCHEMA_INTEGER)) both |= SCHEMA_INTEGER;
+  if ((b & SCHEMA_NUMBER) && (a & SCHEMA_INTEGER)) both |= SCHEMA_INTEGER;
+  if (both & SCHEMA_NUMBER) both &= ~(uint32_t)SCHEMA_INTEGER;
   return both;
 }
 
 static uint32_t inferred(uint32_t uses) {
-  static const uint32_t types[] = {0, TYPE_NUMBER, TYPE_STRING, TYPE_ARRAY, TYPE_OBJECT};
+  static const uint32_t types[] = {0, SCHEMA_NUMBER, SCHEMA_STRING, SCHEMA_ARRAY, SCHEMA_OBJECT};
   uint32_t all = 0;
   for (uint32_t i = USE_NUMBER; i <= USE_OBJECT; i++)
     if (uses >> i & 1) all |= types[i];
-  return all ? all : TYPE_ALL;
+  return all ? all : SCHEMA_ALL;
 }
 
-static df_status find_types(schema_gen *g, const schema_conj *c, uint32_t *types) {
+df_status schema_find_types(schema_gen *g, const schema_conj *c, uint32_t *types) {
   uint32_t uses = 0;
   bool typed = false;
-  *types = TYPE_ALL;
+  *types = SCHEMA_ALL;
   for (uint32_t i = 0; i < c->n; i++) {
     const df_json *v = c->part[i].v, *type = df_json_member(v, "type");
     uint32_t own;
@@ -294,27 +292,27 @@ static df_status find_types(schema_gen *g, const schema_conj *c, uint32_t *types
     DF_TRY(check_keywords(g, c, v, &uses));
     if (!type) continue;
     DF_TRY(types_of(g, c, type, &own));
-    if (df_json_bool(df_json_member(v, "nullable"))) own |= TYPE_NULL;
-    *types = meet(*types, own);
+    if (df_json_bool(df_json_member(v, "nullable"))) own |= SCHEMA_NULL;
+    *types = schema_meet_types(*types, own);
     typed = true;
   }
-  if (!typed) *types = meet(*types, inferred(uses));
+  if (!typed) *types = schema_meet_types(*types, inferred(uses));
   return DF_OK;
 }
 
 /* ---- constants ----------------------------------------------------------------------------------------- */
 
-static bool fits_type(uint32_t types, const df_json *v) {
+bool schema_fits_type(uint32_t types, const df_json *v) {
   double d = df_json_num(v);
   switch (df_json_kind_of(v)) {
-    case DF_JSON_NULL: return types & TYPE_NULL;
-    case DF_JSON_BOOL: return types & TYPE_BOOLEAN;
-    case DF_JSON_INT: return types & (TYPE_INTEGER | TYPE_NUMBER);
+    case DF_JSON_NULL: return types & SCHEMA_NULL;
+    case DF_JSON_BOOL: return types & SCHEMA_BOOLEAN;
+    case DF_JSON_INT: return types & (SCHEMA_INTEGER | SCHEMA_NUMBER);
     case DF_JSON_REAL:
-      return types & TYPE_NUMBER || ((types & TYPE_INTEGER) && d > -9e15 && d < 9e15 && d == (double)(int64_t)d);
-    case DF_JSON_STRING: return types & TYPE_STRING;
-    case DF_JSON_ARRAY: return types & TYPE_ARRAY;
-    case DF_JSON_OBJECT: return types & TYPE_OBJECT;
+      return types & SCHEMA_NUMBER || ((types & SCHEMA_INTEGER) && d > -9e15 && d < 9e15 && d == (double)(int64_t)d);
+    case DF_JSON_STRING: return types & SCHEMA_STRING;
+    case DF_JSON_ARRAY: return types & SCHEMA_ARRAY;
+    case DF_JSON_OBJECT: return types & SCHEMA_OBJECT;
   }
   return false;
 }
@@ -367,8 +365,8 @@ static df_status put_constants(schema_gen *g, const schema_conj *c, const df_jso
     return schema_fail(g, c, DF_ERR_FORMAT, "\"enum\" must be a list of values");
   for (size_t i = 0; i < n; i++) {
     const df_json *v = is_list ? df_json_at(values, i) : values;
-    DF_TRY(spend(g, c, 1));
-    if (!fits_type(types, v)) continue;
+    DF_TRY(schema_spend(g, c, 1));
+    if (!schema_fits_type(types, v)) continue;
     if (some) DF_TRY(df_buf_puts(b, " | ", g->err));
     DF_TRY(schema_put_literal(g, v, b));
     some = true;
@@ -391,12 +389,12 @@ static df_status put_type(schema_gen *g, const schema_conj *c, uint32_t type, df
   static const char *const of_array[] = {"items",       "prefixItems", "additionalItems", "minItems", "maxItems",
                                          "uniqueItems", NULL};
   switch (type) {
-    case TYPE_NULL: return schema_put_shared(g, SHARED_NULL, b);
-    case TYPE_BOOLEAN: return schema_put_shared(g, SHARED_BOOLEAN, b);
-    case TYPE_INTEGER: return schema_put_number(g, c, true, b);
-    case TYPE_NUMBER: return schema_put_number(g, c, false, b);
-    case TYPE_STRING: return schema_put_string(g, c, b);
-    case TYPE_ARRAY: return has_any(c, of_array) ? schema_put_array(g, c, b) : schema_put_shared(g, SHARED_ARRAY, b);
+    case SCHEMA_NULL: return schema_put_shared(g, SHARED_NULL, b);
+    case SCHEMA_BOOLEAN: return schema_put_shared(g, SHARED_BOOLEAN, b);
+    case SCHEMA_INTEGER: return schema_put_number(g, c, true, b);
+    case SCHEMA_NUMBER: return schema_put_number(g, c, false, b);
+    case SCHEMA_STRING: return schema_put_string(g, c, b);
+    case SCHEMA_ARRAY: return has_any(c, of_array) ? schema_put_array(g, c, b) : schema_put_shared(g, SHARED_ARRAY, b);
     default: return has_any(c, of_object) ? schema_put_object(g, c, b) : schema_put_shared(g, SHARED_OBJECT, b);
   }
 }
@@ -406,10 +404,10 @@ static df_status put_leaf(schema_gen *g, const schema_conj *c, df_buf *b) {
   uint32_t types;
   const df_json *values;
   bool is_list = false, some = false;
-  DF_TRY(find_types(g, c, &types));
+  DF_TRY(schema_find_types(g, c, &types));
   DF_TRY(find_constants(g, c, &values, &is_list));
   if (values) return put_constants(g, c, values, is_list, types, b);
-  for (uint32_t bit = 1; bit <= TYPE_OBJECT; bit *= 2) {
+  for (uint32_t bit = 1; bit <= SCHEMA_OBJECT; bit *= 2) {
     if (!(types & bit)) continue;
     if (some) DF_TRY(df_buf_puts(b, " | ", g->err));
     DF_TRY(put_type(g, c, bit, b));
@@ -420,31 +418,41 @@ static df_status put_leaf(schema_gen *g, const schema_conj *c, df_buf *b) {
 
 static df_status put_expanded(schema_gen *g, const schema_conj *from, df_buf *b, uint32_t *n);
 
-static df_status put_alternatives(schema_gen *g, const schema_conj *c, uint32_t at, const char *key, df_buf *b,
-                                  uint32_t *n) {
+static df_status put_each(schema_gen *g, const schema_conj *c, uint32_t at, const char *key, const schema_conj *each,
+                          df_buf *b, uint32_t *n) {
   const df_json *list = df_json_member(c->part[at].v, key);
-  if (df_json_kind_of(list) != DF_JSON_ARRAY || df_json_size(list) == 0)
-    return schema_fail(g, c, DF_ERR_FORMAT, "\"%s\" must be a list of schemas", key);
   for (size_t i = 0; i < df_json_size(list); i++) {
-    schema_conj one = *c;
+    schema_conj one = each ? each[i] : *c;
     char index[24];
     schema_path_add(&one, key, strlen(key));
     (void)snprintf(index, sizeof index, "%zu", i);
     schema_path_add(&one, index, strlen(index));
-    DF_TRY(schema_conj_add(g, &one, df_json_at(list, i), at));
+    if (!each) DF_TRY(schema_conj_add(g, &one, df_json_at(list, i), at));
     DF_TRY(put_expanded(g, &one, b, n));
   }
   return DF_OK;
 }
 
+static df_status put_alternatives(schema_gen *g, const schema_conj *c, uint32_t at, const char *key, df_buf *b,
+                                  uint32_t *n) {
+  const df_json *list = df_json_member(c->part[at].v, key);
+  const size_t size = df_json_size(list);
+  if (df_json_kind_of(list) != DF_JSON_ARRAY || size == 0)
+    return schema_fail(g, c, DF_ERR_FORMAT, "\"%s\" must be a list of schemas", key);
+  if (strcmp(key, "oneOf") != 0 || size == 1) return put_each(g, c, at, key, NULL, b, n);
+  schema_conj *each = df_calloc(size, sizeof *each);
+  if (!each) return DF_OOM(g->err, "a schema", size * sizeof *each);
+  df_status s = schema_check_one_of(g, c, at, list, each);
+  if (s == DF_OK) s = put_each(g, c, at, key, each, b, n);
+  df_free(each);
+  return s;
+}
+
 /* Recursion: once for each part with alternatives, of which there are at most SCHEMA_MAX_PARTS twice. */
 static df_status put_expanded(schema_gen *g, const schema_conj *from, df_buf *b, uint32_t *n) {
   schema_conj c = *from;
-  DF_TRY(spend(g, &c, 1 + c.n));
-  for (uint32_t i = 0; i < c.n; i++) {
-    if (!(c.part[i].done & DONE_REF)) DF_TRY(expand_ref(g, &c, i));
-    if (!(c.part[i].done & DONE_ALL)) DF_TRY(expand_all(g, &c, i));
-  }
+  DF_TRY(schema_spend(g, &c, 1 + c.n));
+  DF_TRY(schema_expand(g, &c));
   for (uint32_t i = 0; i < c.n; i++) {
     static const struct {
       const char *key;
@@ -492,6 +500,7 @@ done:
   df_map_release(&g->known);
   for (uint32_t i = 0; i < g->n_todo; i++) df_free(g->todo[i]);
   df_free(g->todo);
+  for (uint32_t i = 0; i < g->n_made; i++) df_json_free(g->made[i]);
   return s;
 }
 

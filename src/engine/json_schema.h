@@ -14,8 +14,9 @@
  * 18 digits (19 where a bound has as many), other numbers at most 18 digits, 16 of fraction and 2 of exponent, and with
  * bounds no exponent; \u escapes of surrogates come in pairs; a schema with members for objects (arrays, strings,
  * numbers) but without type is one for objects (arrays, ...).
- * Wider in two points: a text that fits several alternatives of oneOf is admitted, and objects may repeat a member that
- * is not in `properties`.
+ * Alternatives of oneOf must be such that no value can fit two of them, as far as kinds, constants, bounds, counts and
+ * members show; a member that would tell two objects apart if it were required is required. Others are refused.
+ * Wider in one point: objects may repeat a member that is not in `properties`.
  *
  * Untrusted: depth, size and the number of rules are bounded.
  * Ownership: the caller releases the grammar. Threads: no state.

@@ -16,10 +16,23 @@ enum {
   SCHEMA_PATH = 200,              /* bytes kept of a path */
   SCHEMA_MAX_COUNT = 65536,       /* minLength, maxItems, ... */
   SCHEMA_MAX_ALTERNATIVES = 2048, /* of one rule, products of several anyOf included */
+  SCHEMA_MAX_MADE = 1024,         /* schemas made here: members that tell alternatives apart */
   SCHEMA_MAX_WORK = 1 << 22       /* members of schemas looked at */
 };
 
 enum { SCHEMA_NO_PARENT = 255 };
+
+/* Kinds of values, as bits. */
+enum {
+  SCHEMA_NULL = 1,
+  SCHEMA_BOOLEAN = 2,
+  SCHEMA_INTEGER = 4,
+  SCHEMA_NUMBER = 8, /* all numbers, integers included */
+  SCHEMA_STRING = 16,
+  SCHEMA_ARRAY = 32,
+  SCHEMA_OBJECT = 64,
+  SCHEMA_ALL = 127 - SCHEMA_INTEGER
+};
 
 /* Keywords of a part that have been taken apart already. */
 enum { DONE_REF = 1, DONE_ALL = 2, DONE_ANY = 4, DONE_ONE = 8 };
@@ -72,6 +85,8 @@ typedef struct schema_gen {
   df_map known;       /* parts of a conjunction -> index in todo */
   schema_todo **todo; /* all of this schema, done or not */
   uint32_t n_todo, cap_todo;
+  df_json *made[SCHEMA_MAX_MADE]; /* owned: parts point into them */
+  uint32_t n_made;
   uint64_t work;
   df_error *err;
 } schema_gen;
@@ -91,6 +106,18 @@ void schema_path_add(schema_conj *c, const char *key, size_t n);
 /* One more part, named by part `parent` or SCHEMA_NO_PARENT; equal ones count once. DF_ERR_LIMIT, DF_ERR_FORMAT when it
  * is no schema, or one of those that led to it. */
 df_status schema_conj_add(schema_gen *g, schema_conj *c, const df_json *v, uint32_t parent);
+/* Adds what "$ref" and "allOf" of all parts name. */
+df_status schema_expand(schema_gen *g, schema_conj *c);
+/* Counts work against its limit. */
+df_status schema_spend(schema_gen *g, const schema_conj *c, uint64_t n);
+/* Kinds that all parts allow (expanded ones; alternatives are not looked into). */
+df_status schema_find_types(schema_gen *g, const schema_conj *c, uint32_t *types);
+/* Kinds that both allow: INTEGER within NUMBER. */
+uint32_t schema_meet_types(uint32_t a, uint32_t b);
+bool schema_fits_type(uint32_t types, const df_json *v);
+/* The alternatives of oneOf in part `at`, each joined with c: to out[size of the list]. No two of them fit one value: a
+ * member that tells them apart is made required where need be. DF_ERR_UNSUPPORTED when that cannot be seen. */
+df_status schema_check_one_of(schema_gen *g, const schema_conj *c, uint32_t at, const df_json *list, schema_conj *out);
 /* Appends the name of the rule for a conjunction; the rule itself is made later unless it exists. */
 df_status schema_put_conj(schema_gen *g, const schema_conj *c, df_buf *b);
 /* Appends the name of a shared rule. */

@@ -82,9 +82,9 @@ class Server:
         self.ready = threading.Event()
         self.listening = threading.Event()
         self.reader.start()
-        if not self.listening.wait(60):
+        if not self.listening.wait(self.patience):
             raise RuntimeError("the server does not listen: " + "\n".join(self.lines))
-        if wait and not self.ready.wait(120):
+        if wait and not self.ready.wait(self.patience):
             raise RuntimeError("the server is not ready: " + "\n".join(self.lines))
 
     def _read(self):

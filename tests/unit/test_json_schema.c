@@ -303,6 +303,94 @@ static void test_grammar__white_space_ends(void **state) {
   df_tokenizer_free(t);
 }
 
+/* ---- oneOf --------------------------------------------------------------------------------------------- */
+
+#define KIND(k, more) "{\"type\":\"object\",\"properties\":{\"kind\":{\"const\":\"" k "\"}" more
+
+/* A text is admitted when exactly one alternative fits; a member that tells them apart must be there. */
+static void test_one_of__exactly_one(void **state) {
+  (void)state;
+  static const char k_told[] =
+      "{\"oneOf\":[" KIND("a", ",\"x\":{\"type\":\"integer\"}},\"required\":[\"kind\"]}") "," KIND(
+          "b", ",\"x\":{\"type\":\"string\"}},\"required\":[\"kind\"]}") "]}";
+  /* as pydantic writes a discriminated union whose tag has a default: the tag is not required */
+  static const char k_default[] =
+      "{\"$defs\":{\"A\":" KIND("a", "}}") ",\"B\":" KIND("b", ",\"x\":{\"type\":\"integer\"}}}") "},"
+      "\"discriminator\":{\"propertyName\":\"kind\"},\"oneOf\":[{\"$ref\":\"#/$defs/A\"},{\"$ref\":\"#/$defs/B\"}]}";
+  static const char k_closed[] =
+      "{\"type\":\"object\",\"oneOf\":[{\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"],"
+      "\"additionalProperties\":false},{\"properties\":{\"b\":{\"type\":\"integer\"}},\"additionalProperties\":false}]"
+      "}";
+  static const char k_numbers[] =
+      "{\"oneOf\":[{\"type\":\"integer\",\"maximum\":3},{\"type\":\"integer\",\"exclusiveMinimum\":3,\"maximum\":9},"
+      "{\"type\":\"string\",\"maxLength\":1},{\"type\":\"string\",\"minLength\":2,\"maxLength\":3},{\"enum\":[true,"
+      "null]}]}";
+  static const char k_nested[] =
+      "{\"oneOf\":[{\"anyOf\":[{\"const\":1},{\"const\":\"p\"}]},{\"oneOf\":[{\"const\":2},{\"type\":\"null\"}]}]}";
+  static const struct {
+    const char *schema, *text;
+    bool want;
+  } cases[] = {
+      {k_told, "{\"kind\":\"a\",\"x\":1}", true},
+      {k_told, "{\"kind\":\"b\",\"x\":\"s\"}", true},
+      {k_told, "{\"kind\":\"a\",\"x\":\"s\"}", false},
+      {k_told, "{\"x\":1}", false},
+      {k_default, "{\"kind\":\"a\"}", true},
+      {k_default, "{\"kind\":\"b\",\"x\":1}", true},
+      {k_default, "{}", false}, /* would fit both */
+      {k_default, "{\"x\":1}", false},
+      {k_closed, "{\"a\":1}", true},
+      {k_closed, "{\"b\":1}", true},
+      {k_closed, "{}", true},
+      {k_closed, "{\"a\":1,\"b\":1}", false},
+      {k_numbers, "3", true},
+      {k_numbers, "4", true},
+      {k_numbers, "10", false},
+      {k_numbers, "\"ab\"", true},
+      {k_numbers, "true", true},
+      {k_numbers, "false", false},
+      {k_nested, "1", true},
+      {k_nested, "2", true},
+      {k_nested, "\"p\"", true},
+      {k_nested, "null", true},
+      {k_nested, "3", false},
+  };
+  df_tokenizer *t = bytes_tokenizer();
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    df_grammar *g = compile(t, cases[i].schema, false);
+    if (admits(g, t, cases[i].text, strlen(cases[i].text), true) != cases[i].want)
+      fail_msg("%s: %s", cases[i].schema, cases[i].text);
+    df_grammar_release(g);
+  }
+  df_tokenizer_free(t);
+}
+
+static void test_one_of__refused_when_two_may_fit(void **state) {
+  (void)state;
+  static const char *const schemas[] = {
+      "{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}",
+      "{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"string\",\"format\":\"date\"}]}",
+      "{\"oneOf\":[{\"type\":\"null\"},{\"type\":\"string\"},{\"type\":[\"null\",\"boolean\"]}]}",
+      "{\"oneOf\":[{\"enum\":[1,2]},{\"enum\":[2.0,3]}]}",
+      "{\"oneOf\":[{\"enum\":[[1]]},{\"enum\":[[2]]}]}",
+      "{\"oneOf\":[{},{\"type\":\"null\"}]}",
+      "{\"oneOf\":[{\"type\":\"integer\",\"maximum\":3},{\"type\":\"integer\",\"minimum\":3}]}",
+      "{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"a\":{}},\"required\":[\"a\"]},{\"type\":\"object\","
+      "\"properties\":{"
+      "\"b\":{}},\"required\":[\"b\"]}]}",
+      "{\"oneOf\":[{\"anyOf\":[{\"const\":1},{\"type\":\"string\"}]},{\"const\":\"x\"}]}",
+      "{\"type\":\"array\",\"items\":{\"oneOf\":[{\"$ref\":\"#\"},{\"type\":\"array\",\"maxItems\":1}]}}",
+  };
+  for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
+    df_buf out = {0};
+    df_error err = {0};
+    if (df_json_schema_gbnf(schemas[i], strlen(schemas[i]), false, &out, &err) != DF_ERR_UNSUPPORTED ||
+        !strstr(err.msg, "of \"oneOf\" at once: use \"anyOf\""))
+      fail_msg("%s: %s", schemas[i], err.msg);
+    df_buf_release(&out);
+  }
+}
+
 /* ---- refusals ------------------------------------------------------------------------------------------ */
 
 static void test_gbnf__refused(void **state) {
@@ -407,7 +495,9 @@ static df_status work(void *arg, df_error *err) {
   static const char schema[] =
       "{\"$defs\":{\"n\":{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\",\"minimum\":3}],\"items\":{\"$"
       "ref\":\"#/$defs/n\"}}},"
-      "\"properties\":{\"a\":{\"$ref\":\"#/$defs/"
+      "\"properties\":{\"u\":{\"oneOf\":[{\"properties\":{\"k\":{\"const\":1}}},{\"properties\":{\"k\":{\"const\":2}}}]"
+      "},"
+      "\"a\":{\"$ref\":\"#/$defs/"
       "n\"},\"b\":{\"enum\":[1,\"x\"]},\"c\":{\"pattern\":\"^(a|b)$\"}},\"required\":[\"b\"]}";
   df_grammar *g = NULL;
   df_status s = df_json_schema_grammar(arg, schema, sizeof schema - 1, true, &g, err);
@@ -427,6 +517,7 @@ int main(void) {
       cmocka_unit_test(test_golden__bytes),          cmocka_unit_test(test_golden__real_vocabulary),
       cmocka_unit_test(test_mask__every_token),      cmocka_unit_test(test_grammar__texts),
       cmocka_unit_test(test_grammar__object_only),   cmocka_unit_test(test_grammar__white_space_ends),
+      cmocka_unit_test(test_one_of__exactly_one),    cmocka_unit_test(test_one_of__refused_when_two_may_fit),
       cmocka_unit_test(test_gbnf__refused),          cmocka_unit_test(test_gbnf__bounded),
       cmocka_unit_test(test_grammar__out_of_memory),
   };
