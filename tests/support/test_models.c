@@ -17,14 +17,14 @@
 
 static const struct known_model {
   const char *name;
-  const char *files[3];
+  const char *files[4];
 } MODELS[] = {
     {"SmolLM2-135M-Instruct", {"SmolLM2-135M-Instruct.Q4_1.gguf"}},
     {"smollm2-135m-instruct-dflash", {"smollm2-135m-instruct-dflash.Q8_0.gguf", "smollm2-135m-instruct-dflash.gguf"}},
     {"smollm2-135m-instruct-dflash/", {"smollm2-135m-instruct-dflash"}},
     {"qwen2.5-coder-1.5b-instruct-dflash",
      {"qwen2.5-coder-1.5b-instruct-dflash.gguf", "qwen2.5-coder-1.5b-instruct-dflash.Q8_0.gguf",
-      "qwen2.5-coder-1.5b-instruct-dflash.Q4_0.gguf"}},
+      "qwen2.5-coder-1.5b-instruct-dflash.Q4_1.gguf", "qwen2.5-coder-1.5b-instruct-dflash.Q4_0.gguf"}},
     {"qwen2.5-coder-1.5b-instruct",
      {"qwen2.5-coder-1.5b-instruct-q4_k_m.gguf", "qwen2.5-coder-1.5b-instruct.Q4_K_M.gguf",
       "Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf"}},
