@@ -100,3 +100,14 @@ void test_products(rig *r) {
   ffn_case(r, DF_Q4_K, DF_Q6_K, 320, 512, 17, 20, true);
   ffn_case(r, DF_Q8_0, DF_F32, 64, 64, 1, 1, true);
 }
+
+/* Where several warps hand a strip's sums to each other: every form, one tile of rows and two, as many turns as there
+ * are warps and more, and a last turn that not all of them have. Few, for tools that are slow. */
+void test_chains(rig *r) {
+  static const df_dtype types[] = {DF_Q4_0, DF_Q4_1, DF_Q5_1, DF_Q8_0, DF_Q4_K, DF_Q6_K};
+  for (uint32_t i = 0; i < sizeof types / sizeof *types; i++)
+    for (uint32_t rows = 3; rows <= 16; rows += 13) {
+      linear_case(r, types[i], 33, 1024, rows, rows, 0, true, false);
+      linear_case(r, types[i], 20, 3328, rows, rows, 0, false, true);
+    }
+}

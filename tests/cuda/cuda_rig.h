@@ -120,9 +120,13 @@ int dev_get(void *host, const void *device, size_t bytes);
 int dev_sync(void);
 void *dev_stream(void);
 
+/* Does the device under the tests show what they look for? */
+void test_device(rig *r);
+
 /* Groups of cases. */
 void test_rows(rig *r);
 void test_products(rig *r);
+void test_chains(rig *r);
 void test_float_products(rig *r);
 void test_attention(rig *r);
 void test_programs(rig *r);

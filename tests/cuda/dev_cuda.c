@@ -29,3 +29,5 @@ int dev_get(void *host, const void *device, size_t bytes) {
 }
 int dev_sync(void) { return cudaStreamSynchronize(stream); }
 void *dev_stream(void) { return stream; }
+
+void test_device(rig *r) { (void)r; } /* the card is what it is */

@@ -123,6 +123,9 @@ DF_DEV void port_named_sync(uint32_t id, uint32_t n) { asm volatile("bar.sync %0
 DF_DEV void port_named_arrive(uint32_t id, uint32_t n) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
+/* Words of shared memory that one warp hands to another; the emulation proves that barriers order them. */
+DF_DEV float port_handed_get(const float *p) { return *p; }
+DF_DEV void port_handed_put(float *p, float v) { *p = v; }
 DF_DEV float port_xor(float v, uint32_t lanes) { return __shfl_xor_sync(0xffffffffu, v, lanes); }
 DF_DEV int32_t port_xor(int32_t v, uint32_t lanes) { return __shfl_xor_sync(0xffffffffu, v, lanes); }
 DF_DEV uint32_t port_xor(uint32_t v, uint32_t lanes) { return __shfl_xor_sync(0xffffffffu, v, lanes); }

@@ -6,8 +6,11 @@
 #include <stdlib.h>
 #include <ucontext.h>
 
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "emu_order.h"
 
 namespace {
 
@@ -29,6 +32,7 @@ struct warp_state {
 struct barrier {
   uint32_t arrived = 0;
   uint64_t epoch = 0;
+  emu_clock gathered, done; /* of the phase that fills, and of the last that is complete */
 };
 
 struct block_state {
@@ -37,6 +41,7 @@ struct block_state {
   std::vector<warp_state> warps;
   barrier all, named[16];
   uint32_t live = 0;
+  std::unique_ptr<emu_order> order; /* from the first watched access on: nothing before it has to be ordered */
 };
 
 struct fiber {
@@ -171,6 +176,31 @@ void arrive(barrier *b, uint32_t n) {
   if (++b->arrived < n) return;
   b->arrived = 0;
   b->epoch++;
+  b->done.swap(b->gathered);
+  b->gathered.clear();
+}
+
+/* A barrier of the block, with what it orders. */
+void pass(barrier *b, uint32_t n, bool wait) {
+  block_state *block = now->block;
+  const uint32_t t = now->here.thread.x;
+  const uint64_t epoch = b->epoch;
+  if (block->order) block->order->give(t, &b->gathered);
+  arrive(b, n);
+  if (!wait) return;
+  until([=] { return b->epoch != epoch; });
+  if (block->order) block->order->take(t, b->done); /* which may have been made meanwhile */
+}
+
+emu_order *order_of(block_state *b) {
+  if (!b->order) b->order.reset(new emu_order((uint32_t)b->warps.size() * WARP));
+  return b->order.get();
+}
+
+void watched(bool ordered, const char *what) {
+  if (ordered) return;
+  emu_hazards++;
+  if (!emu_hazards_allowed) die((std::string("unordered ") + what + " in shared memory").c_str());
 }
 
 float dot_value(uint32_t word, uint32_t i, float (*value)(uint16_t)) { return value((uint16_t)(word >> 16 * i)); }
@@ -178,6 +208,18 @@ float dot_value(uint32_t word, uint32_t i, float (*value)(uint16_t)) { return va
 }  // namespace
 
 emu_here *emu_cur;
+uint64_t emu_hazards;
+bool emu_hazards_allowed;
+
+float emu_watched_get(const float *p) {
+  watched(order_of(now->block)->read(now->here.thread.x, (uintptr_t)p), "read");
+  return *p;
+}
+
+void emu_watched_put(float *p, float v) {
+  watched(order_of(now->block)->write(now->here.thread.x, (uintptr_t)p), "write");
+  *p = v;
+}
 
 void emu_run(dim3 grid, uint32_t threads, size_t shared_bytes, uint32_t cluster, const std::function<void()> &f) {
   body = &f;
@@ -208,18 +250,12 @@ const void *emu_warp(const char *what, const void *mine, size_t bytes) {
 void emu_give_turn(void) { give_turn(); }
 
 void emu_block_sync(void) {
-  barrier *b = &now->block->all;
-  const uint64_t epoch = b->epoch;
-  arrive(b, now->block->live);
-  until([=] { return b->epoch != epoch; });
+  pass(&now->block->all, now->block->live, true);
 }
 
 void emu_named(uint32_t id, uint32_t n, bool wait) {
   if (id == 0 || id > 15 || n % WARP) die("bad named barrier");
-  barrier *b = &now->block->named[id];
-  const uint64_t epoch = b->epoch;
-  arrive(b, n);
-  if (wait) until([=] { return b->epoch != epoch; });
+  pass(&now->block->named[id], n, wait);
 }
 
 void emu_cluster_arrive(void) {

@@ -65,6 +65,12 @@ void emu_run(dim3 grid, uint32_t block, size_t shared_bytes, uint32_t cluster, c
 const void *emu_warp(const char *what, const void *mine, size_t bytes);
 void emu_block_sync(void);
 void emu_named(uint32_t id, uint32_t n, bool wait);
+/* Words of shared memory that threads hand to each other: every access is checked to be ordered by barriers, whatever
+ * this run's order was (emu_order.h). A hazard stops the program, or is counted where a test allows it. */
+float emu_watched_get(const float *p);
+void emu_watched_put(float *p, float v);
+extern uint64_t emu_hazards;
+extern bool emu_hazards_allowed;
 void emu_cluster_arrive(void);
 void emu_cluster_wait(void);
 void emu_copy(void *shared, const void *global, size_t bytes);
@@ -132,6 +138,8 @@ DF_DEV void port_block_sync(void) { emu_block_sync(); }
 DF_DEV void port_warp_sync(void) { (void)emu_warp("warp sync", "", 1); }
 DF_DEV void port_named_sync(uint32_t id, uint32_t n) { emu_named(id, n, true); }
 DF_DEV void port_named_arrive(uint32_t id, uint32_t n) { emu_named(id, n, false); }
+DF_DEV float port_handed_get(const float *p) { return emu_watched_get(p); }
+DF_DEV void port_handed_put(float *p, float v) { emu_watched_put(p, v); }
 template <typename T>
 DF_DEV T emu_shuffle(T v, uint32_t from) {
   T out;
