@@ -88,7 +88,7 @@ df_tensor_row df_subject_tensor(const df_subject *s, size_t i) {
     r.n_bytes = v.n_bytes;
     type = v.dtype;
   }
-  r.type = df_gguf_dtype_name(type);
+  r.type = type == DF_TENSOR_F8_E4M3 ? "F8_E4M3" : df_gguf_dtype_name(type);
   if (!r.type) r.type = "unknown";
   for (uint32_t d = 0; d < r.n_dims && d < 4; d++) r.n_values *= r.dims[d];
   return r;

@@ -90,6 +90,19 @@ static df_status read_geometry(const df_json *root, df_config *c, df_error *err)
   return DF_OK;
 }
 
+/* The ways of writing F8_E4M3 matrices with scales beside them; which matrices they are, their types say. */
+static df_status read_quantization(const df_json *quant, df_config *c, df_error *err) {
+  const char *method, *format, *fmt;
+  DF_TRY(df_json_opt_str(quant, "quant_method", "", &method, err));
+  DF_TRY(df_json_opt_str(quant, "format", "", &format, err));
+  DF_TRY(df_json_opt_str(quant, "fmt", "e4m3", &fmt, err));
+  const bool fp8 = strcmp(method, "fp8") == 0 || strcmp(method, "fbgemm_fp8") == 0;
+  if (!fp8 && !(strcmp(method, "compressed-tensors") == 0 && strcmp(format, "float-quantized") == 0))
+    df_config_note_unsupported(c, "a quantised checkpoint (quantization_config \"%.32s\" %.32s)", method, format);
+  if (strcmp(fmt, "e4m3") != 0) df_config_note_unsupported(c, "8-bit floats \"%.32s\" (quantization_config)", fmt);
+  return DF_OK;
+}
+
 static df_status read_features(const df_json *root, df_config *c, df_error *err) {
   bool qwen2 = strcmp(c->arch, "qwen2") == 0, llama = strcmp(c->arch, "llama") == 0;
   bool bias, mlp_bias;
@@ -106,8 +119,7 @@ static df_status read_features(const df_json *root, df_config *c, df_error *err)
   if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
     df_config_note_unsupported(c, "the activation \"%.64s\" (hidden_act)", act);
   DF_TRY(df_json_opt_tree(root, "quantization_config", DF_JSON_OBJECT, &quant, err));
-  if (quant) df_config_note_unsupported(c, "a quantised checkpoint (quantization_config)");
-  return DF_OK;
+  return quant ? read_quantization(quant, c, err) : DF_OK;
 }
 
 /* ---- rope ---------------------------------------------------------------------------------------------- */

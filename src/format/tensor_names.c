@@ -141,5 +141,6 @@ static bool ends_with(const char *s, const char *end) {
 }
 
 bool df_name_is_ignorable(const char *name) {
-  return strcmp(name, "t2d") == 0 || ends_with(name, "rotary_emb.inv_freq");
+  return strcmp(name, "t2d") == 0 || ends_with(name, "rotary_emb.inv_freq") || ends_with(name, ".weight_scale") ||
+         ends_with(name, ".weight_scale_inv") || ends_with(name, ".input_scale");
 }

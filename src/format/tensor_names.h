@@ -25,7 +25,8 @@ bool df_name_from_hf(const char *hf_name, char out[DF_NAME_MAX]);
 /* True for GGUF names that models (or, with draft, drafts) of n_layers layers may contain. */
 bool df_name_is_known(const char *gguf_name, bool draft, uint32_t n_layers);
 
-/* Tensors that carry nothing we need: cached rope frequencies, the inverse vocabulary map of reduced drafts. */
+/* Tensors that carry nothing we need (cached rope frequencies, the inverse vocabulary map of reduced drafts, scales of
+ * 8-bit activations) or that belong to another (scales of 8-bit matrices). */
 bool df_name_is_ignorable(const char *name);
 
 #endif

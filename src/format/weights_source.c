@@ -10,6 +10,7 @@
 #include "format/path.h"
 #include "format/safetensors.h"
 #include "format/tensor_names.h"
+#include "format/weights_scale.h"
 
 struct df_source {
   char *path;
@@ -23,7 +24,9 @@ static int dtype_of(const char *st_dtype) {
   static const struct {
     const char *name;
     int id;
-  } map[] = {{"F32", 0}, {"F16", 1}, {"BF16", 30}, {"F64", 28}, {"I8", 24}, {"I16", 25}, {"I32", 26}, {"I64", 27}};
+  } map[] = {{"F32", 0},  {"F16", 1},  {"BF16", 30},
+             {"F64", 28}, {"I8", 24},  {"I16", 25},
+             {"I32", 26}, {"I64", 27}, {"F8_E4M3", DF_TENSOR_F8_E4M3}};
   for (size_t i = 0; i < DF_COUNT_OF(map); i++)
     if (strcmp(map[i].name, st_dtype) == 0) return map[i].id;
   return -1;
@@ -209,20 +212,26 @@ static df_status unreadable(const df_source *s, const char *gguf_name, const df_
   return DF_FAIL(err, DF_ERR_FORMAT, "could not read \"%s\": tensor \"%s\" is missing", s->path, gguf_name);
 }
 
+/* Whether v can be read as it is; scales come along. */
+static df_status readable(const df_source *s, const char *gguf_name, df_tensor_view *v, df_error *err) {
+  uint32_t values, bytes;
+  if (v->dtype == DF_TENSOR_F8_E4M3 && s->st && v->n_dims == 2)
+    return df_scale_find(s->st, s->path, df_st_find(s->st, v->name), &v->scale, err);
+  if (!v->data || !df_gguf_dtype_block(v->dtype, &values, &bytes)) return unreadable(s, gguf_name, v, err);
+  /* GGUF data is aligned by its own rule; a safetensors header of odd length moves everything behind it. */
+  const uintptr_t need = values == 1 ? bytes : 2;
+  if ((uintptr_t)v->data % need == 0) return DF_OK;
+  const df_status st =
+      DF_FAIL(err, DF_ERR_UNSUPPORTED, "could not use \"%s\": tensor \"%.200s\" is not aligned to %u bytes", s->path,
+              v->name, (unsigned)need);
+  df_error_hint(err, "save the file again with a current safetensors release, which pads the header");
+  return st;
+}
+
 df_status df_source_get(const df_source *s, const char *gguf_name, df_tensor_view *out, df_error *err) {
   df_tensor_view v;
-  uint32_t values, bytes;
   if (!df_source_find(s, gguf_name, &v)) return unreadable(s, gguf_name, NULL, err);
-  if (!v.data || !df_gguf_dtype_block(v.dtype, &values, &bytes)) return unreadable(s, gguf_name, &v, err);
-  /* GGUF data is aligned by its own rule; a safetensors header of odd length moves everything behind it. */
-  uintptr_t need = values == 1 ? bytes : 2;
-  if ((uintptr_t)v.data % need != 0) {
-    df_status st =
-        DF_FAIL(err, DF_ERR_UNSUPPORTED, "could not use \"%s\": tensor \"%.200s\" is not aligned to %u bytes", s->path,
-                v.name, (unsigned)need);
-    df_error_hint(err, "save the file again with a current safetensors release, which pads the header");
-    return st;
-  }
+  DF_TRY(readable(s, gguf_name, &v, err));
   *out = v;
   return DF_OK;
 }

@@ -16,6 +16,7 @@ enum {
   DF_Q4_K_BYTES = 144, /* f16 d, f16 dmin, 12 bytes of scales and mins, 128 bytes of nibbles */
   DF_Q5_K_BYTES = 176, /* f16 d, f16 dmin, 12 bytes, 32 bytes of fifth bits, 128 bytes of nibbles */
   DF_Q6_K_BYTES = 210, /* 128 bytes of low nibbles, 64 of upper pairs, int8 scale[16], f16 d */
+  DF_F8_BYTES = 68,    /* f32 scale, 64 E4M3 codes */
   DF_SUPER = 256       /* values of a K block */
 };
 

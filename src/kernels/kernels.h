@@ -26,10 +26,12 @@ enum {
   DF_QBLOCK = 32,    /* values per activation block */
   DF_TILE_ROWS = 16, /* most activation rows one matmul call takes */
   DF_KV_PAGE = 16,   /* positions per KV page */
-  DF_KV_CHUNK = 64   /* positions per attention chunk (numerics contract) */
+  DF_KV_CHUNK = 64,  /* positions per attention chunk (numerics contract) */
+  DF_F8_BLOCK = 64   /* values of a block of DF_F8 */
 };
 
-/* GGUF tensor type ids that this engine reads (file side). */
+/* GGUF tensor type ids that this engine reads (file side), and one of its own: DF_F8 is what a safetensors matrix of
+ * F8_E4M3 and its scales are packed from, 64 codes behind their float32 scale. No file holds it. */
 typedef enum df_dtype {
   DF_F32 = 0,
   DF_F16 = 1,
@@ -41,7 +43,8 @@ typedef enum df_dtype {
   DF_Q4_K = 12,
   DF_Q5_K = 13,
   DF_Q6_K = 14,
-  DF_BF16 = 30
+  DF_BF16 = 30,
+  DF_F8 = 1000
 } df_dtype;
 
 /* "Q4_K", ...; NULL when the id is not one of the above. */
@@ -53,6 +56,9 @@ void df_dequant(df_dtype type, const void *src, size_t n, float *dst);
 float df_f16_to_f32(uint16_t h);
 uint16_t df_f32_to_f16(float f); /* round to nearest even, overflow to infinity, NaN stays NaN */
 float df_bf16_to_f32(uint16_t h);
+/* E4M3 without infinities (OCP "E4M3", "e4m3fn"): 1 sign, 4 exponent bits of bias 7, 3 mantissa bits; the largest is
+ * 448, all ones behind the sign is NaN. Exact. */
+float df_e4m3_to_f32(uint8_t code);
 
 /* ---- quantised activations ------------------------------------------------------------------------- */
 
@@ -78,6 +84,7 @@ typedef enum df_pack {
   DF_PACK_F32,  /* [k][16] float */
   DF_PACK_F16,  /* [k][16] half */
   DF_PACK_BF16, /* [k][16] bfloat16 */
+  DF_PACK_F8,   /* E4M3: per 64 k: 16x64 bytes codes, f32 scale[16] */
   DF_PACK_Q8,   /* Q8_0, and Q5_0 expanded: code + 128 unsigned; per 32 k: 8x64 bytes, f16 scale[16] */
   DF_PACK_Q4,   /* Q4_0: per 32 k: 4x64 bytes nibbles, f16 scale[16] */
   DF_PACK_Q4M,  /* Q4_1: as Q4 plus f16 min[16] */
@@ -91,7 +98,7 @@ typedef enum df_pack {
 typedef struct df_weights {
   df_pack pack;
   uint32_t n;         /* outputs; strips = ceil(n / 16), missing outputs are zero rows */
-  uint32_t k;         /* inputs, a multiple of 32 (of 256 for Q4K, Q6K) except for F32/F16/BF16: any */
+  uint32_t k;         /* inputs, a multiple of 32 (64 for F8, 256 for Q4K and Q6K); any for F32/F16/BF16 */
   size_t strip_bytes; /* bytes from one strip to the next, multiple of 64 */
   uint8_t *data;
 } df_weights;
@@ -140,7 +147,8 @@ typedef struct df_kernels {
    * Quantised forms, per 32-block in k order:  acc = fma(ws * xs, (float)dot, acc) [then acc = fma(wm, xscale_sum, acc)
    * for Q4M, Q8M and (dmin*min negated) Q4K]; ws is the product of the file's scales in float; for Q6K two halves:
    * acc = fma((d*sc0)*xs, (float)dot_lo, acc); acc = fma((d*sc1)*xs, (float)dot_hi, acc). dot includes the offset.
-   * Float forms: acc = fma(w[k], x[k], acc), k ascending, acc starting at +0. Prefetches the next strip. */
+   * Float forms: acc = fma(w[k], x[k], acc), k ascending, acc starting at +0. F8, per block of 64: dot is such a chain
+   * of the codes' values, from +0, then acc = fma(scale, dot, acc). Prefetches the next strip. */
   void (*mm[DF_PACK_COUNT])(const df_weights *w, uint32_t s0, uint32_t s1, const void *x, uint32_t m, float *out,
                             size_t ld);
 

@@ -16,6 +16,7 @@
  *   F32   k x 64: float[16]
  *   F16   k x 32: half[16], padded to 64
  *   BF16  k x 32: bfloat16[16], padded to 64
+ *   F8    k / 64 x {16 rows of byte codes (E4M3), f32 scale[16]}
  *   Q8    nkb x 512 byte codes (value + 128) | nkb x 32: f16 scale[16] | padding to 64
  *   Q4    nkb x 256 nibbles (value + 8)      | nkb x 32: f16 scale[16] | padding to 64
  *   Q4M   nkb x {256 nibbles, f16 scale[16], f16 min[16]}
@@ -34,10 +35,12 @@
 #include "kernels/kernels.h"
 
 enum {
-  DF_BYTES_BLOCK = 512, /* byte codes of 32 k */
-  DF_NIBS_BLOCK = 256,  /* nibbles of 32 k */
-  DF_PAIRS_BLOCK = 128, /* pairs of 32 k */
-  DF_HALVES = 32,       /* 16 halves */
+  DF_BYTES_BLOCK = 512,            /* byte codes of 32 k */
+  DF_NIBS_BLOCK = 256,             /* nibbles of 32 k */
+  DF_PAIRS_BLOCK = 128,            /* pairs of 32 k */
+  DF_HALVES = 32,                  /* 16 halves */
+  DF_F8_SCALES = 16 * DF_F8_BLOCK, /* after the codes */
+  DF_F8_STEP = DF_F8_SCALES + 64,  /* 64 k */
   DF_Q4M_BLOCK = DF_NIBS_BLOCK + 2 * DF_HALVES,
   DF_Q4M_SCALES = DF_NIBS_BLOCK,
   DF_Q8M_BLOCK = DF_BYTES_BLOCK + 128,

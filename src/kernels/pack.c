@@ -20,6 +20,7 @@ df_pack df_pack_of(df_dtype type) {
     case DF_Q5_K: return DF_PACK_Q8M;
     case DF_Q4_K: return DF_PACK_Q4K;
     case DF_Q6_K: return DF_PACK_Q6K;
+    case DF_F8: return DF_PACK_F8;
   }
   return DF_PACK_COUNT;
 }
@@ -32,6 +33,7 @@ bool df_pack_strip_bytes(df_pack pack, uint32_t k, size_t *out) {
       [DF_PACK_F32] = {1, 64},
       [DF_PACK_F16] = {1, 32},
       [DF_PACK_BF16] = {1, 32},
+      [DF_PACK_F8] = {DF_F8_BLOCK, DF_F8_STEP},
       [DF_PACK_Q8] = {DF_QBLOCK, DF_BYTES_BLOCK + DF_HALVES},
       [DF_PACK_Q4] = {DF_QBLOCK, DF_NIBS_BLOCK + DF_HALVES},
       [DF_PACK_Q4M] = {DF_QBLOCK, DF_Q4M_BLOCK},
@@ -59,6 +61,15 @@ static void strip_16bit(const df_pack_src *src, uint32_t k, uint8_t *dst) {
   for (size_t i = 0; i < k; i++, p += 32)
     for (uint32_t lane = 0; lane < DF_LANES; lane++) memcpy(p + 2 * lane, df_pack_block(src, lane, i), 2);
   pad_zero(dst, (size_t)k * 32);
+}
+
+static void strip_f8(const df_pack_src *src, uint32_t k, uint8_t *dst) {
+  for (size_t b = 0; b < k / DF_F8_BLOCK; b++, dst += DF_F8_STEP)
+    for (uint32_t lane = 0; lane < DF_LANES; lane++) {
+      const uint8_t *from = df_pack_block(src, lane, b);
+      memcpy(dst + DF_F8_SCALES + 4 * lane, from, 4);
+      for (uint32_t j = 0; j < DF_F8_BLOCK / 4; j++) memcpy(dst + 64 * j + 4 * lane, from + 4 + 4 * j, 4);
+    }
 }
 
 static void strip_q8_0(const df_pack_src *src, uint32_t k, uint8_t *dst) {
@@ -143,6 +154,7 @@ static strip_fn strip_of(df_dtype type) {
     case DF_Q4_K: return df_pack_strip_q4_k;
     case DF_Q5_K: return df_pack_strip_q5_k;
     case DF_Q6_K: return df_pack_strip_q6_k;
+    case DF_F8: return strip_f8;
   }
   return NULL;
 }

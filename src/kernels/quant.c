@@ -23,6 +23,8 @@ static const dtype_info *dtype_find(int dtype) {
       [DF_Q6_K] = {"Q6_K", DF_SUPER, DF_Q6_K_BYTES},
       [DF_BF16] = {"BF16", 1, 2},
   };
+  static const dtype_info k_f8 = {"F8_E4M3", DF_F8_BLOCK, DF_F8_BYTES};
+  if (dtype == DF_F8) return &k_f8;
   if (dtype < 0 || dtype > DF_BF16 || k_types[dtype].name == NULL) return NULL;
   return &k_types[dtype];
 }
@@ -77,6 +79,16 @@ uint16_t df_f32_to_f16(float f) {
 }
 
 float df_bf16_to_f32(uint16_t h) { return f32_of_bits((uint32_t)h << 16); }
+
+float df_e4m3_to_f32(uint8_t code) {
+  const uint32_t sign = (uint32_t)(code & 0x80u) << 24, mag = code & 0x7Fu;
+  if (mag == 0x7F) return f32_of_bits(sign | 0x7FC00000u);
+  if (mag < 8) { /* multiples of 2^-9 */
+    const float f = (float)mag * 0x1p-9f;
+    return sign ? -f : f;
+  }
+  return f32_of_bits(sign | ((mag << 20) + (120u << 23)));
+}
 
 static void dequant_q4_0(const uint8_t *b, float *y) {
   const float d = df_load_half(b, 0);
@@ -150,6 +162,11 @@ static void dequant_q6_k(const uint8_t *b, float *y) {
   }
 }
 
+static void dequant_f8(const uint8_t *b, float *y) {
+  const float scale = df_load_f32(b);
+  for (uint32_t e = 0; e < DF_F8_BLOCK; e++) y[e] = df_e4m3_to_f32(b[4 + e]) * scale;
+}
+
 void df_dequant(df_dtype type, const void *src, size_t n, float *dst) {
   const uint8_t *p = src;
   void (*block)(const uint8_t *, float *) = NULL;
@@ -169,6 +186,7 @@ void df_dequant(df_dtype type, const void *src, size_t n, float *dst) {
     case DF_Q4_K: block = dequant_q4_k; break;
     case DF_Q5_K: block = dequant_q5_k; break;
     case DF_Q6_K: block = dequant_q6_k; break;
+    case DF_F8: block = dequant_f8; break;
   }
   const dtype_info *t = dtype_find((int)type);
   for (size_t i = 0; i < n; i += t->values, p += t->bytes) block(p, dst + i);

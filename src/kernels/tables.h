@@ -25,6 +25,8 @@ void df_kernels_attn_init__avx2(df_kernels *k);
 /* Only the products of 8-bit activations. */
 void df_kernels_mm_init__avxvnni(df_kernels *k);
 void df_kernels_mm_init__avx512(df_kernels *k);
+/* A part of it, in a file of its own. */
+void df_kernels_mm_f8_init__avx512(df_kernels *k);
 void df_kernels_vec_init__avx512(df_kernels *k);
 void df_kernels_attn_init__avx512(df_kernels *k);
 #elif defined(__aarch64__)

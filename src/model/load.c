@@ -1,5 +1,6 @@
 #include "model/load.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -8,6 +9,7 @@
 #include "base/size.h"
 #include "kernels/encode.h"
 #include "model/pack_cache.h"
+#include "model/load_f8.h"
 
 enum { STRIPS_PER_TASK = 32, DROP_EVERY = 16 };
 
@@ -44,6 +46,8 @@ struct df_loader {
   const char *what;
   const char *cache_dir;
   bool was_cached;
+  uint64_t also; /* bytes that others will want on the device */
+  const char *also_text;
 };
 
 df_status df_loader_create(const df_source *src, df_pool *pool, bool exact, df_loader **out, df_error *err) {
@@ -68,6 +72,11 @@ void df_loader_place(df_loader *l, df_device *device, const char *what) {
 
 void df_loader_cache(df_loader *l, const char *dir) { l->cache_dir = dir; }
 bool df_loader_was_cached(const df_loader *l) { return l->was_cached; }
+
+void df_loader_also(df_loader *l, uint64_t bytes, const char *text) {
+  l->also = bytes;
+  l->also_text = text;
+}
 
 void df_loader_free(df_loader *l) {
   if (!l) return;
@@ -134,7 +143,7 @@ static df_status request_matrix(df_loader *l, const char *name, uint32_t n, uint
   if (!df_dtype_block(t->dtype, &values, &block) || k % values)
     return DF_FAIL(err, DF_ERR_UNSUPPORTED, "tensor \"%s\": rows of %u values do not fit type %s", name, k,
                    df_dtype_name(t->dtype));
-  r.row_bytes = (size_t)(k / values) * block;
+  r.row_bytes = t->dtype == DF_F8 ? k : (size_t)(k / values) * block;
   r.round = shrinks(l, t->dtype, k);
   const df_pack pack = l->exact ? DF_PACK_F32 : df_pack_of(r.round ? l->round_to : (df_dtype)t->dtype);
   r.w = (df_weights){.pack = pack, .n = n, .k = k};
@@ -190,16 +199,31 @@ typedef struct pack_job {
   size_t type_bytes; /* of one row of it */
   float *rows;       /* [worker][16][k], NULL when strips are packed straight from the file */
   uint8_t *rounded;  /* [worker][16][type_bytes], NULL unless rounding */
+  uint8_t *blocks;   /* [worker][2 * k], a row of F8 on its way to floats */
 } pack_job;
 
+/* Row `row` of the file as floats. */
+static void widen_row(const matrix_req *r, uint32_t row, uint8_t *blocks, float *x) {
+  const uint8_t *from = (const uint8_t *)r->view.data + row * r->row_bytes;
+  if (r->view.dtype == DF_F8) {
+    df_f8_row(&r->view, row, blocks);
+    from = blocks;
+  }
+  df_dequant((df_dtype)r->view.dtype, from, r->w.k, x);
+}
+
 /* Widening to float32, and rounding from there, go strip by strip through a worker's 16 rows. */
-static void pack_changed(const pack_job *j, uint32_t s, float *rows, uint8_t *rounded) {
+static void pack_changed(const pack_job *j, uint32_t s, float *rows, uint8_t *rounded, uint8_t *blocks) {
   const matrix_req *r = j->r;
   const uint32_t k = r->w.k, o0 = s * DF_LANES, n = DF_MIN(r->w.n - o0, (uint32_t)DF_LANES);
   for (uint32_t i = 0; i < n; i++) {
     const uint32_t row = r->row_of ? r->row_of[o0 + i] : o0 + i;
     float *x = rows + (size_t)i * k;
-    df_dequant((df_dtype)r->view.dtype, (const uint8_t *)r->view.data + row * r->row_bytes, k, x);
+    if (j->type == DF_F8) {
+      df_f8_row(&r->view, row, (uint8_t *)rows + i * j->type_bytes);
+      continue;
+    }
+    widen_row(r, row, blocks, x);
     if (rounded) df_encode_quick(j->type, x, k, rounded + i * j->type_bytes);
   }
   const df_weights strip = {r->w.pack, n, k, r->w.strip_bytes, r->w.data + s * r->w.strip_bytes};
@@ -216,23 +240,28 @@ static void pack_task(void *arg, uint32_t i, uint32_t worker) {
   }
   float *rows = j->rows + (size_t)worker * DF_LANES * r->w.k;
   uint8_t *rounded = j->rounded ? j->rounded + (size_t)worker * DF_LANES * j->type_bytes : NULL;
-  for (uint32_t s = s0; s < s1; s++) pack_changed(j, s, rows, rounded);
+  uint8_t *blocks = j->blocks + (size_t)worker * 2 * r->w.k;
+  for (uint32_t s = s0; s < s1; s++) pack_changed(j, s, rows, rounded, blocks);
 }
 
-/* How matrix r is packed; rows has room for 16 rows of floats and 16 rounded ones of every worker. */
+/* How matrix r is packed; rows has room for twice 16 rows of floats of every worker: 16 rows, 16 rounded ones of at
+ * most 2 bytes a value, blocks of one. */
 static pack_job job_of(const df_loader *l, const matrix_req *r, float *rows) {
   pack_job j = {.r = r};
-  if (!l->exact && !r->round) return j;
-  j.type = r->round ? l->round_to : DF_F32;
-  j.type_bytes = (size_t)r->w.k * sizeof(float);
-  j.rows = rows;
-  if (!r->round) return j;
+  const bool f8 = r->view.dtype == DF_F8;
+  if (!l->exact && !r->round && !f8) return j;
+  const size_t all = (size_t)df_pool_threads(l->pool) * DF_LANES * r->w.k;
   uint32_t values, bytes;
+  j.type = r->round ? l->round_to : l->exact ? DF_F32 : DF_F8;
   (void)df_dtype_block((int)j.type, &values, &bytes);
   j.type_bytes = (size_t)r->w.k / values * bytes;
-  j.rounded = (uint8_t *)(rows + (size_t)df_pool_threads(l->pool) * DF_LANES * r->w.k);
+  j.rows = rows;
+  j.blocks = (uint8_t *)(rows + all) + 2 * all;
+  if (r->round) j.rounded = (uint8_t *)(rows + all);
   return j;
 }
+
+_Static_assert((int)DF_F8 == (int)DF_TENSOR_F8_E4M3, "the reader's type is the packer's");
 
 static void load_vector(const vector_req *r, uint8_t *block) {
   float *dst = (float *)(void *)(block + r->offset);
@@ -248,9 +277,11 @@ static void load_vector(const vector_req *r, uint8_t *block) {
 
 static df_status pack_all(df_loader *l, uint8_t *block, df_progress_fn progress, void *user, df_error *err) {
   uint32_t max_k = 0;
+  bool f8 = false;
   for (size_t i = 0; i < l->n_m; i++) max_k = DF_MAX(max_k, l->m[i].w.k);
+  for (size_t i = 0; i < l->n_m; i++) f8 |= l->m[i].view.dtype == DF_F8;
   float *rows = NULL;
-  if (l->exact || l->rounds) { /* rounded rows take less than floats do */
+  if (l->exact || l->rounds || f8) { /* rounded rows take less than floats do */
     rows = df_alloc((size_t)df_pool_threads(l->pool) * DF_LANES * max_k * 2 * sizeof *rows);
     if (!rows) return DF_OOM(err, "conversion rows", max_k);
   }
@@ -258,6 +289,10 @@ static df_status pack_all(df_loader *l, uint8_t *block, df_progress_fn progress,
   size_t done = 0;
   for (size_t i = 0; i < l->n_m && s == DF_OK; i++) {
     matrix_req *r = &l->m[i];
+    if (r->view.dtype == DF_F8) {
+      s = df_f8_check(&r->view, err);
+      if (s != DF_OK) break;
+    }
     r->w.data = block + r->offset;
     pack_job job = job_of(l, r, rows);
     df_pool_for(l->pool, (df_strips(r->w.n) + STRIPS_PER_TASK - 1) / STRIPS_PER_TASK, pack_task, &job);
@@ -332,10 +367,19 @@ static df_status fill_block(df_loader *l, uint8_t *block, df_progress_fn progres
   return DF_OK;
 }
 
+/* Room for the weights and all that will come beside them. */
+static df_status check_room(const df_loader *l, size_t bytes, df_error *err) {
+  char what[240];
+  if (!l->device) return DF_OK;
+  if (!l->also) return l->device->ops->fits(l->device, bytes, l->what, err);
+  (void)snprintf(what, sizeof what, "%s (%.1f MiB), %s", l->what, (double)bytes / (1024.0 * 1024.0), l->also_text);
+  return l->device->ops->fits(l->device, bytes + l->also, what, err);
+}
+
 df_status df_loader_run(df_loader *l, df_progress_fn progress, void *user, void **block, size_t *block_bytes,
                         df_error *err) {
   const size_t bytes = l->bytes ? l->bytes : 64;
-  if (l->device) DF_TRY(l->device->ops->fits(l->device, bytes, l->what, err));
+  DF_TRY(check_room(l, bytes, err));
   uint8_t *b = df_pages_alloc_huge(bytes);
   if (!b) return DF_OOM(err, "packed weights", l->bytes);
   df_status s = fill_block(l, b, progress, user, err);

@@ -24,6 +24,9 @@ void df_loader_free(df_loader *l);
 void df_loader_round_to(df_loader *l, df_dtype type);
 /* Where df_loader_run puts the weights besides the host; `what` is their name in messages, static. */
 void df_loader_place(df_loader *l, df_device *device, const char *what);
+/* Bytes that others will want there, and what they are ("a KV pool of ..."; borrowed): counted with the weights when
+ * df_loader_run asks for room. 0: none. */
+void df_loader_also(df_loader *l, uint64_t bytes, const char *text);
 
 /* Keeps the packed matrices in a file of folder `dir` (borrowed until the run; NULL: not) and takes them from there
  * next time: model/pack_cache.h. GGUF files only. */

@@ -1,6 +1,6 @@
 /*
- * cases_float_products.c - BF16 and F16 products: near the exact sum, and a row's bits the same however many rows share
- * the pass, whichever kernel runs it, with and without the norm inside.
+ * cases_float_products.c - BF16, F16 and E4M3 products: near the exact sum, and a row's bits the same however many rows
+ * share the pass, whichever kernel runs it, with and without the norm inside.
  */
 #include <math.h>
 #include <stdio.h>
@@ -230,6 +230,10 @@ static void layer_case(rig *r, df_dtype type, uint32_t n, uint32_t k, bool map) 
 }
 
 void test_float_products(rig *r) {
+  product_case(r, DF_F8, 16, 64, 1, false, false);
+  product_case(r, DF_F8, 37, 576, 2, true, true);
+  product_case(r, DF_F8, 65, 1984, 3, false, true);
+  if (!r->quick) product_case(r, DF_F8, 3000, 4096, 1, true, false);
   for (uint32_t f16 = 0; f16 < 2; f16++) {
     const df_dtype t = f16 ? DF_F16 : DF_BF16;
     product_case(r, t, 16, 16, 1, false, false);

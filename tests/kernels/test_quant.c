@@ -117,6 +117,11 @@ static void test_dtype__table(void **state) {
     found++;
   }
   assert_int_equal(found, 11);
+  uint32_t values, bytes;
+  assert_string_equal(df_dtype_name(DF_F8), "F8_E4M3"); /* no id of a file */
+  assert_true(df_dtype_block(DF_F8, &values, &bytes));
+  assert_int_equal(values, 64);
+  assert_int_equal(bytes, 68);
   assert_false(df_dtype_block(INT32_MAX, &(uint32_t){0}, &(uint32_t){0}));
   assert_null(df_dtype_name(INT32_MIN));
 }
@@ -164,6 +169,60 @@ static void test_bf16__exhaustive(void **state) {
     memcpy(&got, &f, 4);
     assert_int_equal(got, want);
   }
+}
+
+/* All 256 codes by the format's formula, and through every tier's product: a row that picks one code. */
+static void test_e4m3__all_codes(void **state) {
+  (void)state;
+  static const uint8_t some[] = {0x00, 0x01, 0x07, 0x08, 0x38, 0x7E, 0x80, 0xC1, 0xFE};
+  static const float values[] = {0, 0x1p-9f, 0x7p-9f, 0x1p-6f, 1, 448, -0.0f, -2.25f, -448};
+  for (size_t i = 0; i < sizeof some; i++) assert_int_equal(bits_of(df_e4m3_to_f32(some[i])), bits_of(values[i]));
+  for (uint32_t c = 0; c < 256; c++) {
+    const int e = (int)(c >> 3 & 15), m = (int)(c & 7);
+    const double mag = e ? ldexp(8 + m, e - 10) : ldexp(m, -9), want = c & 0x80 ? -mag : mag;
+    const float got = df_e4m3_to_f32((uint8_t)c);
+    if ((c & 0x7F) == 0x7F)
+      assert_true(isnan(got));
+    else
+      assert_int_equal(bits_of(got), bits_of((float)want));
+  }
+}
+
+/* Output o of a 256-output matrix holds code o everywhere; one activation is 1, the others 0 (NaN codes stay NaN). */
+static void test_e4m3__all_codes_in_products(void **state) {
+  (void)state;
+  enum { N = 256, K = 64 };
+  uint8_t *file = df_calloc(N, 68);
+  for (uint32_t o = 0; o < N; o++) {
+    const float scale = 0.5f;
+    memcpy(file + o * 68, &scale, 4);
+    memset(file + o * 68 + 4, (int)o, 64);
+  }
+  df_weights w = {.pack = DF_PACK_F8, .n = N, .k = K};
+  assert_true(df_pack_strip_bytes(w.pack, K, &w.strip_bytes));
+  test_guard g = test_guard_alloc(df_strips(N) * w.strip_bytes, true);
+  w.data = g.p;
+  df_pack_strips(&w, DF_F8, file, 68, NULL, 0, df_strips(N));
+  float x[DF_TILE_ROWS * K] = {0}, out[DF_TILE_ROWS * N];
+  for (uint32_t r = 0; r < DF_TILE_ROWS; r++) x[r * K + (r * 5) % K] = (float)(r + 1);
+  for (int t = DF_TIER_REF; t < DF_TIER_COUNT; t++) {
+    const df_kernels *kern = df_kernels_get((df_cpu_tier)t);
+    for (uint32_t m = 1; kern && m <= DF_TILE_ROWS; m += 5) {
+      kern->mm[DF_PACK_F8](&w, 0, df_strips(N), x, m, out, N);
+      for (uint32_t r = 0; r < m; r++)
+        for (uint32_t o = 0; o < N; o++) {
+          const float want = 0.5f * (float)(r + 1) * df_e4m3_to_f32((uint8_t)o), got = out[r * N + o];
+          if ((o & 0x7F) == 0x7F)
+            assert_true(isnan(got));
+          else if (want != 0)
+            assert_int_equal(bits_of(got), bits_of(want));
+          else
+            assert_true(got == 0);
+        }
+    }
+  }
+  test_guard_free(&g);
+  df_free(file);
 }
 
 static void test_pack_strip_bytes__limits(void **state) {
@@ -262,6 +321,8 @@ int main(void) {
       cmocka_unit_test(test_f16__exhaustive),
       cmocka_unit_test(test_f32_to_f16__rounding),
       cmocka_unit_test(test_bf16__exhaustive),
+      cmocka_unit_test(test_e4m3__all_codes),
+      cmocka_unit_test(test_e4m3__all_codes_in_products),
       cmocka_unit_test(test_pack_strip_bytes__limits),
       cmocka_unit_test(test_pack_strips__exact),
       cmocka_unit_test(test_pack_of__size),

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 const df_dtype test_dtypes[TEST_DTYPES] = {DF_F32,  DF_F16,  DF_BF16, DF_Q4_0, DF_Q4_1, DF_Q5_0,
-                                           DF_Q5_1, DF_Q8_0, DF_Q4_K, DF_Q5_K, DF_Q6_K};
+                                           DF_Q5_1, DF_Q8_0, DF_Q4_K, DF_Q5_K, DF_Q6_K, DF_F8};
 
 uint64_t test_random(uint64_t *state) {
   uint64_t x = *state;
@@ -58,11 +58,32 @@ static void fill_plain(df_dtype type, test_fill fill, uint64_t *state, size_t n,
   }
 }
 
+/* Any code but NaN, scales as the file's: ordinary, tiny, large, none. */
+static void fill_f8(test_fill fill, uint64_t *state, size_t blocks, uint8_t *out) {
+  for (size_t i = 0; i < blocks; i++, out += 4 + DF_F8_BLOCK) {
+    const bool zero = fill == TEST_FILL_SPARSE && test_random(state) >> 61;
+    float scale = zero ? 0 : (test_uniform(state) + 1.5f) * 0.01f;
+    if (fill == TEST_FILL_SUBNORMAL) scale *= 0x1p-40f;
+    if (fill == TEST_FILL_EXTREME) scale *= 0x1p40f;
+    memcpy(out, &scale, 4);
+    for (uint32_t e = 0; e < DF_F8_BLOCK; e++) {
+      uint8_t c = (uint8_t)(test_random(state) >> 40);
+      if (fill == TEST_FILL_EXTREME) c = (uint8_t)((c & 0x80) | 0x7E);
+      if (fill == TEST_FILL_SUBNORMAL) c &= 0x87;
+      out[4 + e] = zero ? 0 : (c & 0x7F) == 0x7F ? (uint8_t)(c ^ 1) : c;
+    }
+  }
+}
+
 void test_fill_blocks(df_dtype type, test_fill fill, uint64_t *state, size_t n, uint8_t *out) {
   uint32_t values = 1, bytes = 1;
   (void)df_dtype_block((int)type, &values, &bytes);
   if (values == 1) {
     fill_plain(type, fill, state, n, out);
+    return;
+  }
+  if (type == DF_F8) {
+    fill_f8(fill, state, n / values, out);
     return;
   }
   for (size_t i = 0; i < n / values; i++, out += bytes) {

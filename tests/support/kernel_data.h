@@ -12,7 +12,7 @@ uint64_t test_random(uint64_t *state);
 /* Uniform in [-1, 1). */
 float test_uniform(uint64_t *state);
 
-enum { TEST_DTYPES = 11 };
+enum { TEST_DTYPES = 12 };
 extern const df_dtype test_dtypes[TEST_DTYPES];
 
 typedef enum test_fill {

@@ -349,6 +349,12 @@ static void test_config_check_supported__refuses_variants(void **state) {
   expect_unsupported("LlamaForCausalLM", "\"mlp_bias\":true", "mlp_bias");
   expect_unsupported("LlamaForCausalLM", "\"hidden_act\":\"gelu\"", "\"gelu\"");
   expect_unsupported("LlamaForCausalLM", "\"quantization_config\":{}", "quantization_config");
+  expect_unsupported("LlamaForCausalLM", "\"quantization_config\":{\"quant_method\":\"awq\"}", "\"awq");
+  expect_unsupported("LlamaForCausalLM",
+                     "\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\"}",
+                     "pack-quantized");
+  expect_unsupported("LlamaForCausalLM", "\"quantization_config\":{\"quant_method\":\"fp8\",\"fmt\":\"e5m2\"}",
+                     "\"e5m2\"");
   /* Keys that are there but off. */
   df_config c = small(
       DRAFT, WITH("\"selector_rank\":0,\"attention_sink_bias\":false,\"markov_rank\":null,\"projector_type\":null,"

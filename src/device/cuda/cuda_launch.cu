@@ -20,10 +20,11 @@ enum { MANY_ROWS = 32, FUSED_ROWS = 8, LOOK_AHEAD = 6 };
 
 /* ---- products ---- */
 
-typedef enum form { FORM_BF16, FORM_F16, FORM_QUANT, FORM_F32, FORMS } form;
+typedef enum form { FORM_BF16, FORM_F16, FORM_F8, FORM_QUANT, FORM_F32, FORMS } form;
 
 static form form_of(const df_weights *w) {
   if (df_pack_wants_q8(w->pack)) return FORM_QUANT;
+  if (w->pack == DF_PACK_F8) return FORM_F8;
   return w->pack == DF_PACK_BF16 ? FORM_BF16 : w->pack == DF_PACK_F16 ? FORM_F16 : FORM_F32;
 }
 
@@ -45,6 +46,8 @@ static int run_linear(const df_cuda_env *env, const df_op_linear *a, const df_cu
       e = df_cuda_quant_linear(env, &some);
     else if (f == FORM_F32)
       e = df_cuda_f32_linear(env, &some);
+    else if (f == FORM_F8)
+      e = df_cuda_f8_linear(env, &some);
     else if (env->max_rows > MANY_ROWS)
       e = df_cuda_gemm_linear(env, &some);
     else

@@ -15,6 +15,7 @@ int df_cuda_rows_init(size_t shared_bytes);
 int df_cuda_mma_init(size_t shared_bytes);
 int df_cuda_gemm_init(size_t shared_bytes);
 int df_cuda_quant_init(size_t shared_bytes);
+int df_cuda_f8_init(size_t shared_bytes);
 int df_cuda_attn_init(size_t shared_bytes);
 /* Fills card->clusters. */
 int df_cuda_mma_clusters(df_cuda_card *card);
@@ -47,6 +48,9 @@ size_t df_cuda_gemm_scratch(uint32_t k, uint32_t max_rows);
 /* Quantised and F32 parts, in any mixture, any number of rows. */
 int df_cuda_quant_linear(const df_cuda_env *env, const df_op_linear *a);
 int df_cuda_f32_linear(const df_cuda_env *env, const df_op_linear *a);
+
+/* F8 parts, any number of rows: sums in an order of their own (cuda_f8.cu). */
+int df_cuda_f8_linear(const df_cuda_env *env, const df_op_linear *a);
 
 /* Attention with the rotation in front of it (rope NULL: none); `merge`: the parts are joined at once. */
 int df_cuda_attn_run(const df_cuda_env *env, df_op_kind kind, const df_op_attn *a, const df_op_rope_kv *rope,

@@ -107,6 +107,21 @@ DF_DEV uint32_t port_pack_f16(float lo, float hi) {
   return *(const uint32_t *)&v;
 }
 
+/* Four E4M3 codes (none of them NaN) as bfloat16, exactly: codes 0 and 1, then 2 and 3. As the bits of a bfloat16 from
+ * bit 4 on, a code without its sign is the value times 2^-120. */
+DF_DEV uint2 port_e4m3_bf16(uint32_t codes) {
+  const uint32_t up = 0x7B807B80; /* 2^120 twice */
+  uint2 out;
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const uint32_t pair = __byte_perm(codes, 0, i ? 0x4342 : 0x4140); /* a code in each half */
+    const uint32_t raw = (pair << 4 & 0x07F007F0) | (pair << 8 & 0x80008000);
+    const __nv_bfloat162 v = __hmul2(*(const __nv_bfloat162 *)&raw, *(const __nv_bfloat162 *)&up);
+    (i ? out.y : out.x) = *(const uint32_t *)&v;
+  }
+  return out;
+}
+
 DF_DEV float port_f16_value(uint16_t h) { return __half2float(__ushort_as_half(h)); }
 /* Any NaN may come out as any NaN. */
 DF_DEV uint16_t port_f16_round(float f) { return __half_as_ushort(__float2half_rn(f)); }

@@ -12,7 +12,7 @@ enum { UNPACK_SUPER = 256 };
 
 DF_DEV float unpack_half(const uint8_t *p, uint32_t lane) { return port_f16_value(((const uint16_t *)p)[lane]); }
 
-/* Byte code i (0..31) of a lane. */
+/* Byte code i of a lane. */
 DF_DEV uint32_t unpack_byte(const uint8_t *p, uint32_t lane, uint32_t i) { return p[64 * (i / 4) + 4 * lane + i % 4]; }
 
 DF_DEV uint32_t unpack_nib(const uint8_t *p, uint32_t lane, uint32_t i) {
@@ -41,6 +41,11 @@ DF_DEV float unpack_q6k(const uint8_t *strip, uint32_t k, uint32_t kb, uint32_t 
   return (float)((int32_t)code - 32) * scale;
 }
 
+/* E4M3 code as the float it stands for: its bits behind the exponent are the value times 2^-120. */
+DF_DEV float unpack_e4m3(uint32_t code) {
+  return port_float((code & 0x80) << 24 | (code & 0x7F) << 20) * 0x1p120f;
+}
+
 /* Row r, column c of w on the device: exact value of the file. */
 DF_DEV float unpack_value(const df_weights *w, uint32_t r, uint32_t c) {
   const uint32_t lane = r % DF_LANES, kb = c / DF_QBLOCK, i = c % DF_QBLOCK;
@@ -52,6 +57,9 @@ DF_DEV float unpack_value(const df_weights *w, uint32_t r, uint32_t c) {
   }
   const uint8_t *p = w->data + (size_t)(r / DF_LANES) * w->strip_bytes;
   switch (w->pack) {
+    case DF_PACK_F8:
+      p += (size_t)(c / DF_F8_BLOCK) * DF_F8_STEP;
+      return unpack_e4m3(unpack_byte(p, lane, c % DF_F8_BLOCK)) * ((const float *)(p + DF_F8_SCALES))[lane];
     case DF_PACK_Q8:
       return (float)((int32_t)unpack_byte(p + kb * (size_t)DF_BYTES_BLOCK, lane, i) - 128) *
              unpack_half(p + nkb * DF_BYTES_BLOCK + kb * (size_t)DF_HALVES, lane);

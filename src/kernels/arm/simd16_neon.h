@@ -78,6 +78,28 @@ DF_INLINE void v16_store_f16(uint16_t *p, v16 v) {
   for (int j = 0; j < 4; j++) vst1_u16(p + 4 * j, vreinterpret_u16_f16(vcvt_f16_f32(v.p[j])));
 }
 
+/* 4 E4M3 codes of every lane, and the exact value of code t of each: as bits of a float the code without its sign is
+ * the value times 2^-120, subnormal codes too. */
+typedef struct v16_codes {
+  uint32x4_t p[4];
+} v16_codes;
+DF_INLINE v16_codes v16_load_codes(const uint8_t *p) {
+  v16_codes c;
+  for (int j = 0; j < 4; j++) c.p[j] = vreinterpretq_u32_u8(vld1q_u8(p + 16 * j));
+  return c;
+}
+DF_INLINE v16 v16_e4m3(v16_codes codes, const int t) {
+  const uint32x4_t all = vdupq_n_u32(0x07F00000);
+  v16 v;
+  for (int j = 0; j < 4; j++) {
+    const uint32x4_t c = vshlq_u32(codes.p[j], vdupq_n_s32(24 - 8 * t)); /* code in the top byte */
+    const uint32x4_t mag = vandq_u32(vshrq_n_u32(c, 4), all), sign = vandq_u32(c, vdupq_n_u32(0x80000000));
+    const float32x4_t f = vmulq_f32(vreinterpretq_f32_u32(vorrq_u32(mag, sign)), vdupq_n_f32(0x1p120f));
+    v.p[j] = vbslq_f32(vceqq_u32(mag, all), vreinterpretq_f32_u32(vdupq_n_u32(0x7FC00000)), f);
+  }
+  return v;
+}
+
 DF_INLINE v16 v16_add(v16 x, v16 y) {
   for (int j = 0; j < 4; j++) x.p[j] = vaddq_f32(x.p[j], y.p[j]);
   return x;

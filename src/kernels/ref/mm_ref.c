@@ -51,7 +51,24 @@ static void mm_float(const df_weights *w, uint32_t s0, uint32_t s1, const void *
     }
 }
 
+static void mm_f8(const df_weights *w, uint32_t s0, uint32_t s1, const void *x, uint32_t m, float *out, size_t ld) {
+  const float *rows = x;
+  for (uint32_t s = s0; s < s1; s++)
+    for (uint32_t lane = 0; lane < DF_LANES; lane++)
+      for (uint32_t c = 0; c < m; c++) {
+        float acc = 0;
+        for (uint32_t b = 0; b < w->k / DF_F8_BLOCK; b++) {
+          float dot = 0;
+          for (uint32_t i = b * DF_F8_BLOCK; i < (b + 1) * DF_F8_BLOCK; i++)
+            dot = fmaf(df_ref_float(w, s, i, lane), rows[(size_t)c * w->k + i], dot);
+          acc = fmaf(df_ref_f8_scale(w, s, b, lane), dot, acc);
+        }
+        out[c * ld + (size_t)(s - s0) * DF_LANES + lane] = acc;
+      }
+}
+
 void df_kernels_mm_init__ref(df_kernels *k) {
   for (int p = 0; p < DF_PACK_COUNT; p++) k->mm[p] = df_pack_wants_q8((df_pack)p) ? mm_quant : mm_float;
+  k->mm[DF_PACK_F8] = mm_f8;
   k->unpack_row = df_unpack_row__ref;
 }

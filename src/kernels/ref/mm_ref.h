@@ -16,8 +16,11 @@ typedef struct df_ref_block {
 /* Reads 32-block kb of lane `lane` of a quantised strip. */
 void df_ref_block_read(const df_weights *w, uint32_t strip, uint32_t kb, uint32_t lane, df_ref_block *out);
 
-/* Element (lane, i) of a strip of a float form. */
+/* Element (lane, i) of a strip of a float form; of F8 without the scale. */
 float df_ref_float(const df_weights *w, uint32_t strip, uint32_t i, uint32_t lane);
+
+/* Scale of 64-block `block` of lane `lane` of a strip of F8. */
+float df_ref_f8_scale(const df_weights *w, uint32_t strip, uint32_t block, uint32_t lane);
 
 /* df_kernels.unpack_row. */
 void df_unpack_row__ref(const df_weights *w, uint32_t r, float *out);

@@ -85,12 +85,25 @@ float df_ref_float(const df_weights *w, uint32_t strip, uint32_t i, uint32_t lan
   switch (w->pack) {
     case DF_PACK_F16: return df_f16_to_f32(df_load16(p + 2 * at));
     case DF_PACK_BF16: return df_bf16_to_f32(df_load16(p + 2 * at));
+    case DF_PACK_F8: {
+      const uint8_t *block = p + (size_t)(i / DF_F8_BLOCK) * DF_F8_STEP;
+      return df_e4m3_to_f32(block[64 * (i % DF_F8_BLOCK / 4) + 4 * lane + i % 4]);
+    }
     default: return df_load_f32(p + 4 * at);
   }
 }
 
+float df_ref_f8_scale(const df_weights *w, uint32_t strip, uint32_t block, uint32_t lane) {
+  return df_load_f32(w->data + strip * w->strip_bytes + (size_t)block * DF_F8_STEP + DF_F8_SCALES + 4 * lane);
+}
+
 void df_unpack_row__ref(const df_weights *w, uint32_t r, float *out) {
   const uint32_t strip = r / DF_LANES, lane = r % DF_LANES;
+  if (w->pack == DF_PACK_F8) {
+    for (uint32_t i = 0; i < w->k; i++)
+      out[i] = df_ref_float(w, strip, i, lane) * df_ref_f8_scale(w, strip, i / DF_F8_BLOCK, lane);
+    return;
+  }
   if (!df_pack_wants_q8(w->pack)) {
     for (uint32_t i = 0; i < w->k; i++) out[i] = df_ref_float(w, strip, i, lane);
     return;

@@ -244,4 +244,5 @@ void df_kernels_mm_init__avx512(df_kernels *k) {
   k->mm[DF_PACK_Q4K] = q4k_mm;
   k->mm[DF_PACK_Q6K] = q6k_mm;
   df_kernels_mm_float_init__avx512(k);
+  df_kernels_mm_f8_init__avx512(k);
 }

@@ -58,6 +58,27 @@ DF_INLINE void v16_store_f16(uint16_t *p, v16 v) {
   _mm_storeu_si128((__m128i *)(void *)(p + 8), _mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+/* 4 E4M3 codes of every lane, and the exact value of code t of each: as bits of a float the code without its sign is
+ * the value times 2^-120, subnormal codes too. */
+typedef struct v16_codes {
+  __m256i a, b;
+} v16_codes;
+DF_INLINE v16_codes v16_load_codes(const uint8_t *p) {
+  const v16_codes c = {_mm256_loadu_si256((const __m256i *)(const void *)p),
+                       _mm256_loadu_si256((const __m256i *)(const void *)(p + 32))};
+  return c;
+}
+DF_INLINE __m256 v16_e4m3_8(__m256i codes, const int t) {
+  const __m256i all = _mm256_set1_epi32(0x07F00000),
+                c = _mm256_slli_epi32(codes, 24 - 8 * t); /* code in the top byte */
+  const __m256i mag = _mm256_and_si256(_mm256_srli_epi32(c, 4), all);
+  const __m256i nan = _mm256_slli_epi32(_mm256_cmpeq_epi32(mag, all), 22); /* 0xFFC00000 where it is one */
+  const __m256i sign = _mm256_and_si256(c, _mm256_set1_epi32(INT32_MIN));
+  const __m256 v = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_or_si256(mag, sign)), _mm256_set1_ps(0x1p120f));
+  return _mm256_or_ps(v, _mm256_castsi256_ps(nan));
+}
+DF_INLINE v16 v16_e4m3(v16_codes c, const int t) { return v16_pair(v16_e4m3_8(c.a, t), v16_e4m3_8(c.b, t)); }
+
 DF_INLINE v16 v16_add(v16 x, v16 y) { return v16_pair(_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)); }
 DF_INLINE v16 v16_sub(v16 x, v16 y) { return v16_pair(_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)); }
 DF_INLINE v16 v16_mul(v16 x, v16 y) { return v16_pair(_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)); }

@@ -29,6 +29,18 @@ DF_INLINE void v16_store_f16(uint16_t *p, v16 v) {
   _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+/* 4 E4M3 codes of every lane, and the exact value of code t of each: as bits of a float the code without its sign is
+ * the value times 2^-120, subnormal codes too. */
+typedef __m512i v16_codes;
+DF_INLINE v16_codes v16_load_codes(const uint8_t *p) { return _mm512_loadu_si512(p); }
+DF_INLINE v16 v16_e4m3(v16_codes codes, const int t) {
+  const __m512i all = _mm512_set1_epi32(0x07F00000), c = _mm512_sllv_epi32(codes, _mm512_set1_epi32(24 - 8 * t));
+  const __m512i mag = _mm512_and_si512(_mm512_srli_epi32(c, 4), all);
+  const __m512i sign = _mm512_and_si512(c, _mm512_set1_epi32(INT32_MIN));
+  const __m512 v = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_or_si512(mag, sign)), _mm512_set1_ps(0x1p120f));
+  return _mm512_mask_blend_ps(_mm512_cmpeq_epi32_mask(mag, all), v, _mm512_castsi512_ps(_mm512_set1_epi32(0x7FC00000)));
+}
+
 DF_INLINE v16 v16_add(v16 a, v16 b) { return _mm512_add_ps(a, b); }
 DF_INLINE v16 v16_sub(v16 a, v16 b) { return _mm512_sub_ps(a, b); }
 DF_INLINE v16 v16_mul(v16 a, v16 b) { return _mm512_mul_ps(a, b); }

@@ -130,6 +130,14 @@ static inline uint16_t emu_bf16(float f) {
 }
 DF_DEV uint32_t port_pack_bf16(float lo, float hi) { return emu_bf16(lo) | (uint32_t)emu_bf16(hi) << 16; }
 DF_DEV uint32_t port_pack_f16(float lo, float hi) { return emu_f16_round(lo) | (uint32_t)emu_f16_round(hi) << 16; }
+DF_DEV uint2 port_e4m3_bf16(uint32_t codes) {
+  uint32_t h[4];
+  for (uint32_t i = 0; i < 4; i++) {
+    const uint32_t c = codes >> 8 * i & 255;
+    h[i] = emu_bf16(port_float((c & 0x80) << 24 | (c & 0x7F) << 20) * 0x1p120f);
+  }
+  return make_uint2(h[0] | h[1] << 16, h[2] | h[3] << 16);
+}
 DF_DEV float port_f16_value(uint16_t h) { return emu_f16_value(h); }
 DF_DEV uint16_t port_f16_round(float f) { return emu_f16_round(f); }
 DF_DEV float port_bf16_value(uint16_t h) { return emu_bf16_value(h); }
