@@ -37,6 +37,12 @@ typedef struct df_model_params {
   bool exact; /* oracle mode: weights widened to float32 and activations never rounded to 8 bits; slow, large */
   df_progress_fn progress; /* may be NULL */
   void *progress_user;
+  /* What will share a card's memory with the weights. A card without room for all of it says so, with numbers, before
+   * anything is read; the processor is not asked. */
+  uint32_t n_seqs;   /* contexts that the KV pool will hold; 0 = only the weights are counted */
+  uint32_t n_ctx;    /* tokens of one; 0 = what a session takes by default */
+  uint64_t kv_bytes; /* most bytes of the pool; 0 = as many as that is */
+  const char *draft; /* path of a draft that will be opened, or NULL */
 } df_model_params;
 
 DF_API df_model_params df_model_params_default(void);

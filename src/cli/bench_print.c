@@ -78,6 +78,12 @@ void df_bench_print(const df_bench_report *r, const df_cli *cli) {
   if (r->n_prefill)
     printf("prefill  %8.1f tok/s  (%u tokens in %.1f ms, best %.1f)\n", r->prefill_n * 1e3 / r->prefill.median,
            r->prefill_n, r->prefill.median, r->prefill.min);
+  if (r->plain.step_us > 0)
+    printf("host work of a step: plain %.1f us of %.1f (%.1f passes)", r->plain.host_us, r->plain.step_us,
+           r->plain.passes);
+  if (r->drafted.step_us > 0)
+    printf(", drafted %.1f us of %.1f (%.1f passes)", r->drafted.host_us, r->drafted.step_us, r->drafted.passes);
+  if (r->plain.step_us > 0) printf("\n");
   printf("\n");
   print_widths(r, cli);
   for (uint32_t i = 0; i < r->n_sets; i++) print_set(r->set[i], cli);
@@ -92,6 +98,15 @@ static void put_spread(df_json_out *w, const char *key, const df_spread *s) {
   df_json_out_key(w, "median"), df_json_out_f64(w, s->median);
   df_json_out_key(w, "min"), df_json_out_f64(w, s->min);
   df_json_out_key(w, "max"), df_json_out_f64(w, s->max);
+  df_json_out_close(w);
+}
+
+static void put_steps(df_json_out *w, const char *key, const df_bench_steps *s) {
+  if (s->step_us <= 0) return;
+  df_json_out_key(w, key), df_json_out_object(w);
+  df_json_out_key(w, "step_us"), df_json_out_f64(w, s->step_us);
+  df_json_out_key(w, "host_us"), df_json_out_f64(w, s->host_us);
+  df_json_out_key(w, "passes"), df_json_out_f64(w, s->passes);
   df_json_out_close(w);
 }
 
@@ -134,6 +149,8 @@ df_status df_bench_json(const df_bench_report *r, const df_cli *cli, df_buf *out
   df_json_out_key(&w, "repetitions"), df_json_out_u64(&w, r->reps);
   df_json_out_key(&w, "others_share"), df_json_out_f64(&w, r->others);
   df_json_out_key(&w, "noisy"), df_json_out_bool(&w, r->noisy);
+  put_steps(&w, "host_plain", &r->plain);
+  put_steps(&w, "host_drafted", &r->drafted);
   if (r->n_prefill)
     put_spread(&w, "prefill_ms", &r->prefill), df_json_out_key(&w, "prefill_n"), df_json_out_u64(&w, r->prefill_n);
   df_json_out_key(&w, "widths"), df_json_out_array(&w);

@@ -46,6 +46,7 @@ typedef struct df_bench_report {
   uint32_t n_widths;
   double prefill_ms[DF_BENCH_REPS];
   uint32_t n_prefill;
+  df_bench_steps plain, drafted; /* of a card; step_us 0: not measured */
   df_spread prefill;
   df_bench_set *set[DF_BENCH_SETS]; /* owned */
   uint32_t n_sets;

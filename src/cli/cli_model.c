@@ -52,9 +52,9 @@ static df_status check_options(const df_opts *o, df_error *err) {
   return df_attention_opts_check(o, err);
 }
 
-static df_status open_both(df_loaded *l, df_cli *cli, bool with_draft, df_error *err) {
+/* mp: what will share a card's memory; the rest comes from the options. */
+static df_status open_both(df_loaded *l, df_cli *cli, bool with_draft, df_model_params mp, df_error *err) {
   const df_opts *o = &cli->opts;
-  df_model_params mp = df_model_params_default();
   df_progress bar;
   DF_TRY(df_target_resolve(o, df_opt_text(o, OPT_MODEL, NULL), &l->model_path, err));
   if (with_draft) DF_TRY(df_draft_resolve(o, df_opt_text(o, OPT_DRAFT_MODEL, NULL), &l->draft_path, err));
@@ -66,6 +66,8 @@ static df_status open_both(df_loaded *l, df_cli *cli, bool with_draft, df_error 
   mp.exact = df_opt_on(o, OPT_EXACT, false);
   mp.progress = on_load;
   mp.progress_user = &bar;
+  mp.n_ctx = (uint32_t)df_opt_int(o, OPT_CTX_SIZE, 0);
+  mp.draft = l->draft_path;
   df_status st = df_model_open(l->model_path, &mp, &l->model, err);
   df_progress_end(&bar);
   if (st != DF_OK) return st;
@@ -83,11 +85,19 @@ static df_status open_both(df_loaded *l, df_cli *cli, bool with_draft, df_error 
 }
 
 df_status df_loaded_open(df_loaded *l, df_cli *cli, bool with_draft, df_error *err) {
+  return df_loaded_open_for(l, cli, with_draft, 1, 0, err);
+}
+
+df_status df_loaded_open_for(df_loaded *l, df_cli *cli, bool with_draft, uint32_t n_seqs, uint64_t kv_bytes,
+                             df_error *err) {
   const df_opts *o = &cli->opts;
   *l = (df_loaded){.width = 1};
   DF_TRY(check_options(o, err));
   with_draft = with_draft && df_opt_given(o, OPT_DRAFT_MODEL) && !drafting_off(o);
-  df_status st = open_both(l, cli, with_draft, err);
+  df_model_params mp = df_model_params_default();
+  mp.n_seqs = n_seqs;
+  mp.kv_bytes = kv_bytes;
+  df_status st = open_both(l, cli, with_draft, mp, err);
   if (st != DF_OK) {
     df_loaded_close(l);
     return st;

@@ -19,8 +19,11 @@ typedef struct df_loaded {
 } df_loaded;
 
 /* Opens -m and, unless with_draft is false, -md, with a progress bar. Errors as the library's; ARGUMENT for options
- * that contradict each other. On failure *l is empty. */
+ * that contradict each other. On failure *l is empty. A card is asked for room for one context (-c) beside the weights,
+ * or for n_seqs of them, in at most kv_bytes (0: no bound). */
 df_status df_loaded_open(df_loaded *l, df_cli *cli, bool with_draft, df_error *err) DF_CHECK;
+df_status df_loaded_open_for(df_loaded *l, df_cli *cli, bool with_draft, uint32_t n_seqs, uint64_t kv_bytes,
+                             df_error *err) DF_CHECK;
 /* Makes l->session; draft false: a session without drafting. */
 df_status df_loaded_session(df_loaded *l, df_cli *cli, bool draft, df_error *err) DF_CHECK;
 void df_loaded_close(df_loaded *l); /* an empty one is fine */

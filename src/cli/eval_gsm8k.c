@@ -315,7 +315,7 @@ df_status df_eval_gsm8k(df_cli *cli, df_error *err) {
   df_buf_init(&r->header, 0);
   df_status st = make_plan(r, err);
   if (st == DF_OK) st = open_log(r, err);
-  if (st == DF_OK) st = df_loaded_open(&r->l, cli, true, err);
+  if (st == DF_OK) st = df_loaded_open_for(&r->l, cli, true, r->plan.parallel + 1, 0, err);
   if (st == DF_OK) st = make_prompts(r, err);
   if (st == DF_OK) st = open_engine(r, err);
   if (st == DF_OK) st = ask(r, err);

@@ -329,7 +329,7 @@ df_status df_eval_sets(df_cli *cli, df_eval_sets_kind kind, bool *same, df_error
     s->parallel = (uint32_t)df_opt_int(&cli->opts, OPT_PARALLEL, 1);
     s->r->l = &s->l;
     s->r->n_predict = (uint32_t)df_opt_int(&cli->opts, OPT_PREDICT, 128);
-    st = df_loaded_open(&s->l, cli, true, err);
+    st = df_loaded_open_for(&s->l, cli, true, s->parallel + 1, 0, err);
     if (st == DF_OK) st = load_sets(s, names, err);
     if (st == DF_OK) st = run_all(s, err);
     if (st == DF_OK) st = show(s, err);

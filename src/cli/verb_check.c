@@ -234,7 +234,10 @@ static df_status run_check(check_run *r, df_error *err) {
   char *model = NULL, *draft = NULL;
   df_status st;
   df_check_params p = {.logits = df_opt_on(o, OPT_LOGITS, false), .on_case = on_case, .user = r};
-  p.matrix = strcasecmp(df_opt_text(o, OPT_MATRIX, "quick"), "full") == 0 ? DF_CHECK_FULL : DF_CHECK_QUICK;
+  const char *matrix = df_opt_text(o, OPT_MATRIX, "quick");
+  p.matrix = strcasecmp(matrix, "full") == 0    ? DF_CHECK_FULL
+             : strcasecmp(matrix, "batch") == 0 ? DF_CHECK_BATCH
+                                                : DF_CHECK_QUICK;
   p.device = df_opt_text(o, OPT_DEVICE, NULL);
   p.n_tokens = (uint32_t)df_opt_int(o, OPT_PREDICT, 0);
   DF_TRY(df_need_model(o, err));

@@ -139,6 +139,11 @@ static uint64_t quarter_of_memory(void) {
   return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size / 4 : UINT64_MAX;
 }
 
+/* Most bytes of the KV pool. */
+static uint64_t kv_memory(const df_opts *o) {
+  return df_opt_given(o, OPT_KV_MEMORY) ? (uint64_t)df_opt_int(o, OPT_KV_MEMORY, 0) : quarter_of_memory();
+}
+
 /* The context, and how many tokens the pool holds: full contexts for all as far as memory allows. */
 static df_status choose_sizes(serve *s, const df_opts *o, df_sched_params *p, df_error *err) {
   df_session_params *sp = &p->engine.session;
@@ -148,7 +153,7 @@ static df_status choose_sizes(serve *s, const df_opts *o, df_sched_params *p, df
   if (s->l.draft) each += token_bytes(&s->l.draft->cfg, sp->kv_f32);
   const uint64_t all = (uint64_t)p->engine.max_seqs * sp->n_ctx;
   const bool given = df_opt_given(o, OPT_KV_MEMORY);
-  uint64_t tokens = (given ? (uint64_t)df_opt_int(o, OPT_KV_MEMORY, 0) : quarter_of_memory()) / each;
+  uint64_t tokens = kv_memory(o) / each;
   /* A full context, its page ends and the rows of a block that are written ahead. */
   const uint64_t least = (uint64_t)sp->n_ctx + 2 * DF_MAX_WIDTH + 64;
   if (given && tokens < least) {
@@ -168,7 +173,7 @@ static df_status choose_sizes(serve *s, const df_opts *o, df_sched_params *p, df
 
 static df_status on_load(void *user, df_serve_model *out, df_sched_params *sched, df_error *err) {
   serve *s = user;
-  DF_TRY(df_loaded_open(&s->l, s->cli, true, err));
+  DF_TRY(df_loaded_open_for(&s->l, s->cli, true, sched->engine.max_seqs, kv_memory(&s->cli->opts), err));
   DF_TRY(choose_sizes(s, &s->cli->opts, sched, err));
   *out = (df_serve_model){.model = s->l.model,
                           .draft = s->l.draft,

@@ -92,6 +92,55 @@ df_status df_bench_prefill(df_bench *b, uint32_t n, double *ms, df_error *err) {
   return s;
 }
 
+static df_status engine_steps(df_bench *b, df_request *q, uint32_t n, df_error *err) {
+  for (uint32_t i = 0; i < n; i++) DF_TRY(df_engine_step(&b->e, &q, 1, err));
+  return df_request_status(q, err);
+}
+
+static df_status time_steps(df_bench *b, df_request *q, uint32_t n, df_bench_steps *out, df_error *err) {
+  df_device *d = b->e.m->device;
+  df_device_info before, after;
+  DF_TRY(engine_steps(b, q, 8, err)); /* the prompt, and programs that are recorded at their first use */
+  settle(b);
+  d->ops->info(d, &before);
+  const uint64_t t0 = df_now_ns();
+  DF_TRY(engine_steps(b, q, n, err));
+  const double us = (double)(df_now_ns() - t0) / 1e3;
+  d->ops->info(d, &after);
+  out->step_us = us / n;
+  out->host_us = (us - (double)(after.waited_ns - before.waited_ns) / 1e3) / n;
+  out->passes = (double)(after.runs - before.runs) / n;
+  return DF_OK;
+}
+
+df_status df_bench_steps_of(df_bench *b, uint32_t width, uint32_t n, df_bench_steps *out, df_error *err) {
+  df_generate_params g = df_generate_params_default();
+  df_request_config c = {.gen = &g};
+  df_kv_seq seq;
+  df_request q;
+  int32_t ids[32];
+  if (b->e.m->device->is_host) return DF_FAIL(err, DF_ERR_UNSUPPORTED, "the processor does not wait for itself");
+  for (uint32_t i = 0; i < DF_COUNT_OF(ids); i++) ids[i] = made_up_token(b, i);
+  g.max_tokens = (n + 9) * DF_MAX_WIDTH;
+  g.ignore_eos = true;
+  DF_TRY(df_engine_width(&b->e, (int32_t)width, &c, err));
+  df_kv_seq_trim(&b->seq, &b->e.pages, 0); /* the pool is for one */
+  DF_TRY(df_kv_seq_init(&seq, b->e.pages.size, b->e.n_ctx, err));
+  df_status s = df_request_init(&q, b->e.m, ids, DF_COUNT_OF(ids), b->e.n_ctx, &c, err);
+  if (s == DF_OK) {
+    s = df_engine_admit(&b->e, &q, &seq, 0, err);
+    if (s == DF_OK) {
+      s = time_steps(b, &q, n, out, err);
+      seq = q.seq;
+    }
+    df_request_release(&q);
+  }
+  df_kv_seq_release(&seq, &b->e.pages);
+  if (s == DF_OK && b->depth) s = feed(b, 0, b->depth, err);
+  if (s == DF_OK) s = df_kv_seq_reserve(&b->seq, &b->e.pages, b->depth + DF_MAX_WIDTH, err);
+  return s;
+}
+
 /* Seconds all processors were busy since boot; negative when the system does not say. */
 static double busy_seconds(void) {
   FILE *f = fopen("/proc/stat", "re");

@@ -27,6 +27,15 @@ df_status df_bench_draft(df_bench *b, uint32_t rows, uint32_t inject, double *ms
 /* Prefill of n tokens into an empty cache (draft injection included when there is a draft). */
 df_status df_bench_prefill(df_bench *b, uint32_t n, double *ms, df_error *err) DF_CHECK;
 
+/* Steps of the engine on a device that is not the host: all of it, and what the host worked (launches included) rather
+ * than waited. Microseconds a step, means. */
+typedef struct df_bench_steps {
+  double step_us, host_us, passes; /* passes: programs run in a step */
+} df_bench_steps;
+/* n steps of one greedy request of `width` rows (1 = plain), after a few that warm up. UNSUPPORTED on the host, which
+ * does not wait. */
+df_status df_bench_steps_of(df_bench *b, uint32_t width, uint32_t n, df_bench_steps *out, df_error *err) DF_CHECK;
+
 /* Load of the machine by others between two calls: 0 = only this process ran; 1 = as much again. */
 typedef struct df_bench_load {
   double busy_s, own_s, wall_s;

@@ -10,10 +10,11 @@
 #include "base/size.h"
 #include "engine/engine.h"
 
-enum { N_PROMPTS = 8, MAX_TOKENS = 64, CHECK_CTX = 256, QUICK_TOKENS = 24, FULL_TOKENS = 5 };
+enum { N_TEXTS = 8, N_PROMPTS = DF_CHECK_MAX_BATCH, MAX_TOKENS = 64, CHECK_CTX = 256 };
+enum { QUICK_TOKENS = 24, FULL_TOKENS = 5, BATCH_TOKENS = 8 };
 
 /* Different lengths, so that pages, chunks and batches never line up. */
-static const char *const k_prompts[N_PROMPTS] = {
+static const char *const k_texts[N_TEXTS] = {
     "The capital of France is",
     "def fibonacci(n):\n    \"\"\"Return the n-th Fibonacci number.\"\"\"\n",
     "Question: Tom has 12 marbles and gives a third of them to Ann. How many marbles does Tom have left?\nAnswer:",
@@ -42,7 +43,8 @@ typedef struct checker {
   const df_check_params *p;
   pair pairs[2];
   uint32_t n_pairs;
-  pair reference; /* without a draft: its own model, or that of the first pair */
+  pair reference;     /* without a draft: its own model, or that of the first pair */
+  uint32_t n_prompts; /* that the largest batch needs */
   int32_t *prompt[N_PROMPTS];
   size_t n_prompt[N_PROMPTS];
   answer expected[N_PROMPTS];
@@ -202,8 +204,12 @@ static df_status compare_one(checker *k, uint32_t r, const answer *got, bool ine
   DF_TRY(token_text(k, o->got, o->got_text, sizeof o->got_text, err));
   if (o->expected < 0 || o->got < 0) return DF_OK;
   DF_TRY(margin_of(k, r, i, o->expected, o->got, &o->margin, err));
-  o->near_tie = inexact && !ids_equal && o->margin <= DF_CHECK_NEAR_TIE;
+  o->near_tie = df_check_is_near_tie(o, inexact);
   return DF_OK;
+}
+
+bool df_check_is_near_tie(const df_check_outcome *o, bool inexact) {
+  return inexact && !o->logits_only && o->expected >= 0 && o->got >= 0 && o->margin <= DF_CHECK_NEAR_TIE;
 }
 
 /* The first difference, near ties only when there is no other. */
@@ -262,12 +268,14 @@ typedef struct axes {
 static axes axes_of(const checker *k) {
   const axes quick = {NULL, 2, {1, 8}, 2, {1, 3}, 2, {16}, 1, 1};
   const axes full = {NULL, 3, {1, 2, 5, 8, 16}, 5, {1, 2, 3, 5, 8}, 5, {1, 16, 64}, 3, 2};
-  axes a = k->p->matrix == DF_CHECK_FULL ? full : quick;
+  const axes batch = {NULL, 1, {1, 8}, 2, {4, 11, 16, 32}, 4, {16}, 1, 1};
+  axes a = k->p->matrix == DF_CHECK_FULL ? full : k->p->matrix == DF_CHECK_BATCH ? batch : quick;
   const df_device *device = k->pairs[0].m->device;
   uint32_t n_leaves;
   a.leaf = df_attn_leaves(device->leaves, &n_leaves);
   /* Kernels from elsewhere are nobody's twins: all of them, also in the quick matrix. */
-  if (device->leaves == DF_LEAVES_CUDA_THIRD || n_leaves < a.n_leaf) a.n_leaf = n_leaves;
+  if ((device->leaves == DF_LEAVES_CUDA_THIRD && k->p->matrix != DF_CHECK_BATCH) || n_leaves < a.n_leaf)
+    a.n_leaf = n_leaves;
   if (!k->pairs[0].d) a.n_width = 1;
   uint32_t most = k->pairs[0].d ? df_draft_get_info(k->pairs[0].d).block_size : 1, n = 0;
   for (uint32_t i = 0; i < a.n_width; i++)
@@ -374,7 +382,7 @@ static df_status plain_answers(checker *k, df_error *err) {
   df_engine e;
   DF_TRY(plain_engine(k, &e, err));
   df_status s = DF_OK;
-  for (uint32_t i = 0; i < N_PROMPTS && s == DF_OK; i++) {
+  for (uint32_t i = 0; i < k->n_prompts && s == DF_OK; i++) {
     df_request q;
     const df_generate_params g = generation(k);
     s = df_engine_request(&e, &q, k->prompt[i], k->n_prompt[i], 0, NULL, &g, err);
@@ -390,9 +398,22 @@ static df_status plain_answers(checker *k, df_error *err) {
   return s;
 }
 
+/* Beyond the texts as they are, every text with another beginning each time. */
+static df_status make_prompt(checker *k, uint32_t i, df_error *err) {
+  char text[512];
+  const char *base = k_texts[i % N_TEXTS];
+  if (i < N_TEXTS)
+    (void)snprintf(text, sizeof text, "%s", base);
+  else
+    (void)snprintf(text, sizeof text, "%.*s %u. %s", (int)(i / N_TEXTS * 9), "Exercise number one of the set", i, base);
+  return df_model_tokenize(k->pairs[0].m, text, strlen(text), false, &k->prompt[i], &k->n_prompt[i], err);
+}
+
 static df_status set_up(checker *k, const char *model, const char *draft, df_error *err) {
+  static const uint32_t tokens[] = {QUICK_TOKENS, FULL_TOKENS, BATCH_TOKENS};
   const uint32_t cpus = df_cpu_count();
-  k->n_tokens = k->p->n_tokens ? k->p->n_tokens : k->p->matrix == DF_CHECK_FULL ? FULL_TOKENS : QUICK_TOKENS;
+  k->n_tokens = k->p->n_tokens ? k->p->n_tokens : tokens[k->p->matrix];
+  k->n_prompts = k->p->matrix == DF_CHECK_BATCH ? N_PROMPTS : N_TEXTS;
   if (k->n_tokens > MAX_TOKENS)
     return DF_FAIL(err, DF_ERR_ARGUMENT, "a check of %u tokens is outside 1..%d", k->n_tokens, MAX_TOKENS);
   const char *device = k->p->device;
@@ -400,9 +421,8 @@ static df_status set_up(checker *k, const char *model, const char *draft, df_err
   DF_TRY(choose_reference(k, model, err));
   if (k->pairs[0].m->device->is_host && (cpus > 1 || k->p->matrix == DF_CHECK_FULL))
     DF_TRY(open_pair(&k->pairs[k->n_pairs++], model, draft, device, 2, err));
-  for (uint32_t i = 0; i < N_PROMPTS; i++) {
-    DF_TRY(df_model_tokenize(k->pairs[0].m, k_prompts[i], strlen(k_prompts[i]), false, &k->prompt[i], &k->n_prompt[i],
-                             err));
+  for (uint32_t i = 0; i < k->n_prompts; i++) {
+    DF_TRY(make_prompt(k, i, err));
     if (k->n_prompt[i] + k->n_tokens > CHECK_CTX) k->n_prompt[i] = CHECK_CTX - k->n_tokens; /* a tokenizer of bytes */
     if (k->n_prompt[i] == 0)
       return DF_FAIL(err, DF_ERR_UNSUPPORTED, "prompt %u of the check has no tokens with this tokenizer", i);

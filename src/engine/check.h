@@ -10,7 +10,10 @@
 
 #include "dflash/session.h"
 
-typedef enum df_check_matrix { DF_CHECK_QUICK, DF_CHECK_FULL } df_check_matrix;
+/* BATCH: few combinations otherwise, up to DF_CHECK_MAX_BATCH requests at once. */
+typedef enum df_check_matrix { DF_CHECK_QUICK, DF_CHECK_FULL, DF_CHECK_BATCH } df_check_matrix;
+
+enum { DF_CHECK_MAX_BATCH = 32 };
 
 /* Logits that a leaf of another rounding (df_attn_caps.inexact) may turn round: see docs/devices.md. With such a leaf
  * answers are compared up to the first difference; logits are not compared. */
@@ -40,6 +43,10 @@ typedef struct df_check_outcome {
   char expected_text[48], got_text[48]; /* of those tokens, as far as it fits */
   float margin;                         /* logit of expected minus logit of got, in plain decoding */
 } df_check_outcome;
+
+/* Whether a difference counts as a near tie; inexact: a leaf of another rounding took part. Both answers must have a
+ * token there, and plain decoding must hold them DF_CHECK_NEAR_TIE or less apart. */
+bool df_check_is_near_tie(const df_check_outcome *o, bool inexact);
 
 typedef struct df_check_summary {
   uint64_t combinations, identical, near_ties, refused, planned;

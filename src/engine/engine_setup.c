@@ -4,10 +4,10 @@
 #include "base/size.h"
 #include "engine/backends.h"
 #include "engine/engine.h"
+#include "model/plan.h"
 
 enum {
   PREFILL_ROWS = 256, /* rows of one prefill pass: enough to amortise reading the weights */
-  DEFAULT_CTX = 8192, /* bounds the page table; memory is used only as far as conversations go */
   MAX_CTX = 1 << 20
 };
 
@@ -15,8 +15,7 @@ enum {
 
 static df_status choose_sizes(df_engine *e, const df_engine_params *ep, df_error *err) {
   const df_session_params *p = &ep->session;
-  const uint32_t trained = e->m->cfg.context_length;
-  e->n_ctx = p->n_ctx ? p->n_ctx : DF_MIN(trained ? trained : DEFAULT_CTX, (uint32_t)DEFAULT_CTX);
+  e->n_ctx = p->n_ctx ? p->n_ctx : df_context_default(&e->m->cfg);
   e->max_seqs = ep->max_seqs;
   if (e->n_ctx < 2 || e->n_ctx > MAX_CTX)
     return DF_FAIL(err, DF_ERR_ARGUMENT, "context size %u is outside 2..%d", e->n_ctx, MAX_CTX);

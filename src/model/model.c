@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "model/plan.h"
 #include "model/vocab.h"
 
 df_model_params df_model_params_default(void) { return (df_model_params){0}; }
@@ -103,8 +104,10 @@ static df_status load_weights(df_model *m, const df_model_params *p, df_error *e
   if (!m->layers) return DF_OOM(err, "layers", m->cfg.n_layers * sizeof *m->layers);
   df_loader *l;
   DF_TRY(df_loader_create(m->source, m->pool, p->exact, &l, err));
+  const df_plan plan = df_plan_make(&m->cfg, p);
   df_loader_place(l, m->device, "the weights");
   df_loader_cache(l, p->weights_cache);
+  if (!df_device_is_host(m->device)) df_loader_also(l, plan.bytes, plan.text);
   df_status s = request_all(m, l, err);
   if (s == DF_OK) s = df_loader_run(l, p->progress, p->progress_user, &m->block, &m->block_bytes, err);
   m->weights_cached = s == DF_OK && df_loader_was_cached(l);
@@ -165,7 +168,9 @@ void df_model_close(df_model *m) {
   df_free(m);
 }
 
-static bool is_half(const df_weights *w) { return w->pack == DF_PACK_F16 || w->pack == DF_PACK_BF16; }
+static bool is_half(const df_weights *w) {
+  return w->pack == DF_PACK_F16 || w->pack == DF_PACK_BF16 || w->pack == DF_PACK_F8;
+}
 
 bool df_model_has_half_weights(const df_model *m) {
   bool any = is_half(&m->embed) || is_half(&m->head);

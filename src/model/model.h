@@ -59,7 +59,7 @@ typedef struct df_decoder_pass {
   bool logits, argmax; /* output tail over batch->out_row */
 } df_decoder_pass;
 
-/* Whether some matrix has F16 or BF16 weights, packed as such. */
+/* Whether some matrix has F16, BF16 or E4M3 weights, packed as such. */
 bool df_model_has_half_weights(const df_model *m);
 
 /* Emits embedding, all layers, taps and tail. */

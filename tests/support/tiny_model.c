@@ -83,6 +83,12 @@ static void *encode(df_dtype type, const float *x, size_t n) {
     const uint16_t h = df_f32_to_f16(x[i]);
     memcpy(out + 2 * i, &h, 2);
   }
+  for (size_t i = 0; type == DF_BF16 && i < n; i++) {
+    uint32_t u;
+    memcpy(&u, &x[i], 4);
+    u += 0x7FFF + (u >> 16 & 1);
+    memcpy(out + 2 * i, (const uint8_t *)&u + 2, 2);
+  }
   if (type == DF_Q8_0) quantize_q8_0(x, n, out);
   return out;
 }

@@ -24,7 +24,8 @@ enum { TINY_END = 256, TINY_TURN = 257, TINY_START = 258, TINY_MASK = 259, TINY_
 typedef struct tiny_spec {
   const char *arch; /* "llama", "qwen2", "qwen3" */
   uint32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab, context;
-  df_dtype dtype; /* of matrices: DF_F32, DF_F16 or DF_Q8_0 (hidden, heads * head_dim and ffn multiples of 32 then) */
+  df_dtype dtype; /* of matrices: DF_F32, DF_F16, DF_BF16 or DF_Q8_0 (hidden, heads * head_dim and ffn multiples of 32
+                     then) */
   bool untied;    /* has its own output matrix */
   bool bias;      /* q, k, v */
   bool qk_norm;

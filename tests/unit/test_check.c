@@ -8,6 +8,7 @@
 #include <cmocka.h>
 // clang-format on
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,6 +45,7 @@ static int teardown(void **state) {
 }
 
 typedef struct seen {
+  uint32_t largest;
   uint64_t cases, hits, graphs, own_slot, on_decode, drafted, batches, stop_after;
 } seen;
 
@@ -58,6 +60,7 @@ static bool on_case(void *user, const df_check_outcome *o, const df_check_summar
   s->on_decode += strcmp(o->c.mode, "decode") == 0;
   s->drafted += o->c.width > 1;
   s->batches += o->c.batch > 1;
+  if (o->c.batch > s->largest) s->largest = o->c.batch;
   return s->cases != s->stop_after;
 }
 
@@ -85,6 +88,43 @@ static void test_check_run__full_matrix(void **state) {
   df_error err = {0};
   if (df_check_run(f->target, f->draft, &p, &sum, &err) != DF_OK) fail_msg("%s", err.msg);
   assert_true(sum.combinations == sum.planned && sum.identical == sum.planned);
+}
+
+/* Up to 32 requests at once, two widths, recorded and eager, all routings of one leaf. */
+static void test_check_run__batches(void **state) {
+  const files *f = *state;
+  seen s = {0};
+  const df_check_params p = {.matrix = DF_CHECK_BATCH, .logits = true, .n_tokens = 3, .on_case = on_case, .user = &s};
+  df_check_summary sum = {0};
+  df_error err = {0};
+  if (df_check_run(f->target, f->draft, &p, &sum, &err) != DF_OK) fail_msg("%s", err.msg);
+  assert_true(sum.combinations == sum.planned && sum.identical == sum.planned && sum.refused == 0);
+  assert_true(s.cases == 96 || s.cases == 192); /* one thread count, or two */
+  assert_true(s.batches == s.cases && s.largest == DF_CHECK_MAX_BATCH);
+}
+
+/* What a leaf of another rounding may do: both sides of the margin, and what is never a tie. */
+static void test_check_is_near_tie__rule(void **state) {
+  (void)state;
+  const df_check_outcome at = {.expected = 5, .got = 7, .margin = DF_CHECK_NEAR_TIE};
+  assert_true(df_check_is_near_tie(&at, true));
+  assert_false(df_check_is_near_tie(&at, false)); /* only leaves that say so */
+  const struct {
+    float margin;
+    bool tie;
+  } k[] = {{0, true}, {0.29f, true}, {nextafterf(1, 0), true}, {nextafterf(1, 2), false}, {17, false}, {NAN, false}};
+  for (size_t i = 0; i < sizeof k / sizeof *k; i++) {
+    df_check_outcome o = at;
+    o.margin = k[i].margin;
+    assert_int_equal(df_check_is_near_tie(&o, true), k[i].tie);
+  }
+  df_check_outcome o = at;
+  o.expected = -1; /* an answer that ended is no tie with a token */
+  assert_false(df_check_is_near_tie(&o, true));
+  o = at, o.got = -1;
+  assert_false(df_check_is_near_tie(&o, true));
+  o = at, o.logits_only = true;
+  assert_false(df_check_is_near_tie(&o, true));
 }
 
 static void test_check_run__without_draft(void **state) {
@@ -121,6 +161,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_check_run__every_axis_of_the_quick_matrix),
       cmocka_unit_test(test_check_run__full_matrix),
+      cmocka_unit_test(test_check_run__batches),
+      cmocka_unit_test(test_check_is_near_tie__rule),
       cmocka_unit_test(test_check_run__without_draft),
       cmocka_unit_test(test_check_run__stops),
       cmocka_unit_test(test_check_run__refuses),

@@ -281,6 +281,19 @@ static void test_memory__too_little(void **state) {
   assert_nothing_left();
   card.memory = 300 << 20;
   fake_set(&card);
+  /* The pool and the draft count too, before anything is read. */
+  mp.n_seqs = 4;
+  mp.n_ctx = 1 << 17;
+  mp.draft = f->q8.draft;
+  assert_int_equal(df_model_open(f->q8.target, &mp, &m, &err), DF_ERR_MEMORY);
+  if (!strstr(err.msg, "the weights (") || !strstr(err.msg, " MiB), a KV pool of 524288 tokens (") ||
+      !strstr(err.msg, ") and the draft (") || !strstr(err.msg, " MiB on cuda:0 (made up), where 300.0 of 300.0 MiB"))
+    fail_msg("%s", err.msg);
+  assert_nothing_left();
+  mp.kv_bytes = 1 << 20; /* a pool that is bounded fits */
+  must(df_model_open(f->q8.target, &mp, &m, &err), &err);
+  df_model_close(m);
+  mp.n_seqs = 0;
   df_session_params sp = df_session_params_default();
   sp.n_ctx = 1 << 20;
   must(df_model_open(f->q8.target, &mp, &m, &err), &err);

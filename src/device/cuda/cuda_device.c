@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "device/cuda/cuda_archs.h"
 #include "device/cuda/cuda_state.h"
@@ -98,7 +99,10 @@ df_status cuda_enter(cuda_device *d, df_error *err) {
 }
 
 df_status cuda_sync(cuda_device *d, const char *doing, df_error *err) {
-  DF_TRY(cuda_result(d, cudaStreamSynchronize(d->stream), doing, err));
+  const uint64_t t0 = df_now_ns();
+  const cudaError_t e = cudaStreamSynchronize(d->stream);
+  d->waited_ns += df_now_ns() - t0;
+  DF_TRY(cuda_result(d, e, doing, err));
   d->waits++;
   return DF_OK;
 }
@@ -120,6 +124,8 @@ static void cuda_info(const df_device *base, df_device_info *out) {
   (void)snprintf(t.card, sizeof t.card, "%s", d->card.name);
   (void)cudaDriverGetVersion(&driver);
   (void)cudaRuntimeGetVersion(&runtime);
+  t.runs = d->runs;
+  t.waited_ns = d->waited_ns;
   t.driver = (uint32_t)driver;
   t.runtime = (uint32_t)runtime;
   if (cudaSetDevice((int)d->index) == cudaSuccess && cudaMemGetInfo(&free_now, &total) == cudaSuccess)

@@ -252,6 +252,7 @@ df_status cuda_run(df_device *base, df_program *p, df_error *err) {
   const cuda_program *x = df_program_attached(p);
   DF_TRY(cuda_enter(d, err));
   if (!x) return DF_FAIL(err, DF_ERR_INTERNAL, "a program was run that was not prepared");
+  d->runs++;
   DF_TRY(fill_inputs(d, x, err));
   const int e = x->graph ? (int)cudaGraphLaunch(x->graph, d->stream) : launch_all(d, x);
   if (e) return cuda_lose(d, e, "a pass was started", err);

@@ -57,6 +57,7 @@ typedef struct cuda_device {
   cuda_scratch *scratch;
   size_t scratch_bytes;
   uint64_t waits; /* for the stream so far, counted from 1 */
+  uint64_t runs, waited_ns;
   bool lost;
   char why[160]; /* it is */
 } cuda_device;
