@@ -140,7 +140,8 @@ static void sweep(bench_model *m, uint32_t rows) {
                  {"norm apart", offsetof(df_cuda_tuning, norm_floats), 0},
                  {"rope apart", offsetof(df_cuda_tuning, rope_in_attn), 0},
                  {"attention 1", offsetof(df_cuda_tuning, attn_blocks), 1},
-                 {"attention 4", offsetof(df_cuda_tuning, attn_blocks), 4}};
+                 {"attention 4", offsetof(df_cuda_tuning, attn_blocks), 4},
+                 {"many kernels", offsetof(df_cuda_tuning, persist), 0}};
   const df_cuda_tuning usual = df_cuda_tune;
   bench_model_rows(m, rows);
   for (size_t i = 0; i < sizeof k_tries / sizeof *k_tries; i++) {

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 
-enum { MAX_ROWS = 512, MAX_SEQS = 32, SEED_BYTES = 32 << 20, SEGMENTS = 64, SLOTS = 1 << 16 };
+enum { MAX_ROWS = 512, MAX_SEQS = 32, SEED_BYTES = 32 << 20, SEGMENTS = 64, SLOTS = 1 << 16, LIST_BYTES = 4 << 20 };
 
 const bench_shape bench_shapes[BENCH_SHAPES] = {{"8b", 4096, 36, 32, 8, 128, 12288, 151936},
                                                 {"4b", 2560, 36, 32, 8, 128, 9728, 151936},
@@ -195,11 +195,12 @@ const char *bench_model_open(bench_model *m, const bench_shape *s, df_dtype type
   if (e) return df_cuda_error_text(e);
   build(m, &host_batch);
   const size_t scratch = DF_CUDA_COUNTER_BYTES + (size_t)MAX_ROWS * s->ffn * 16;
-  m->arena_bytes = m->used + scratch + 4096;
+  m->arena_bytes = m->used + scratch + LIST_BYTES + 4096;
   if (cudaMalloc((void **)&m->arena, m->arena_bytes) != cudaSuccess) return "not enough memory";
   if (fill(m) != cudaSuccess) return "filling memory failed";
   build(m, &host_batch);
   m->env = (df_cuda_env){.card = &m->card, .scratch = take(m, scratch), .scratch_bytes = scratch};
+  m->list_memory = take(m, LIST_BYTES);
   e = (int)cudaMemset(m->env.scratch, 0, DF_CUDA_COUNTER_BYTES);
   if (!e) e = (int)cudaStreamCreateWithFlags(&m->stream, cudaStreamNonBlocking);
   m->env.stream = m->stream;
@@ -249,12 +250,33 @@ void bench_model_rows(bench_model *m, uint32_t rows) {
   m->env.max_seqs = seqs;
 }
 
+/* The list of ops that run as one kernel, in the place kept for it; NULL when they do not. The stream may be recording:
+ * the copy goes elsewhere. */
+static const df_cuda_list *make_list(bench_model *m, const df_op *ops, uint32_t n) {
+  if (!df_cuda_list_plan(&m->env, ops, n, &m->list) || m->list.bytes > LIST_BYTES) return NULL;
+  void *host = df_alloc(m->list.bytes);
+  m->list.memory = m->list_memory;
+  df_cuda_list_fill(&m->env, ops, n, &m->list, host);
+  enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  cudaStream_t other;
+  int e = (int)cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+  if (!e) e = (int)cudaMemcpyAsync(m->list_memory, host, m->list.bytes, cudaMemcpyHostToDevice, other);
+  if (!e) e = (int)cudaStreamSynchronize(other);
+  (void)cudaStreamDestroy(other);
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  df_free(host);
+  if (e) abort();
+  return &m->list;
+}
+
 uint32_t bench_model_launch(bench_model *m, uint64_t sites, bool overlap) {
   df_op *ops = df_calloc(m->n_ops, sizeof *ops);
   uint32_t n = 0, launches = 0;
   for (uint32_t i = 0; i < m->n_ops; i++)
     if (sites >> m->op[i].site & 1) ops[n++] = (df_op){m->op[i].kind, 0, &m->op[i].args};
   m->env.overlap = overlap;
+  m->env.list = overlap ? make_list(m, ops, n) : NULL;
   for (uint32_t i = 0, taken = 1; i < n; i += taken, launches++)
     if (df_cuda_launch(&m->env, ops + i, n - i, &taken)) abort();
   df_free(ops);

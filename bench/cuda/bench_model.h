@@ -37,6 +37,8 @@ typedef struct bench_model {
   struct CUstream_st *stream;
   df_cuda_card card;
   df_cuda_env env;
+  df_cuda_list list;
+  void *list_memory;
   bench_op *op;
   uint32_t n_ops;
   df_weights *w;

@@ -37,6 +37,7 @@ typedef struct rig {
   uint32_t passed, failed, errors; /* cases; wrong calls */
   uint32_t launches;               /* of the last list */
   bool quick;
+  bool whole; /* rig_run_device makes one kernel of a list that fits */
   uint64_t rng;
   df_cuda_card card;
   df_cuda_env env;

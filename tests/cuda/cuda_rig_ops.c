@@ -198,7 +198,18 @@ static int run_one(const df_cuda_env *env, const df_op *op) {
   }
 }
 
+/* The list of a program that runs as one kernel, in a block of its own that goes with rig_clear; NULL: it does not. */
+static const df_cuda_list *make_list(rig *r, const df_op *ops, uint32_t n, df_cuda_list *l) {
+  if (!r->whole || !df_cuda_list_plan(&r->env, ops, n, l)) return NULL;
+  uint8_t *host = rig_new(r, l->bytes, RIG_SKIP, "list");
+  df_cuda_list_fill(&r->env, ops, n, l, host);
+  l->memory = rig_at(r, host);
+  rig_ok(r, dev_put(l->memory, host, l->bytes), "list");
+  return l;
+}
+
 void rig_run_device(rig *r, rig_list *l, uint32_t max_rows, uint32_t max_seqs, bool one_by_one) {
+  df_cuda_list list;
   df_op ops[64];
   rig_upload(r);
   for (uint32_t i = 0; i < l->n; i++) {
@@ -212,10 +223,12 @@ void rig_run_device(rig *r, rig_list *l, uint32_t max_rows, uint32_t max_seqs, b
     return;
   }
   r->launches = 0;
+  r->env.list = one_by_one ? NULL : make_list(r, ops, l->n, &list);
   for (uint32_t i = 0, taken = 1; i < l->n; i += taken, r->launches++) {
     taken = 1;
     const int e = one_by_one ? run_one(&r->env, &ops[i]) : df_cuda_launch(&r->env, &ops[i], l->n - i, &taken);
     rig_ok(r, e, df_op_name(ops[i].kind));
   }
+  r->env.list = NULL;
   rig_sync(r, "kernels");
 }

@@ -43,24 +43,39 @@ DF_DEV void chunk_copy(float *to, const float *from, uint32_t n, uint32_t lane) 
 DF_DEV void chunk_tables(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared) {
   const uint32_t e = a.op.head_dim, lane = threadIdx.x % 32, warp = threadIdx.x / 32, rows = t.q1 - t.q0;
 #pragma unroll 1
-  for (uint32_t r = warp; r < rows; r += ATTN_WARPS) {
-    float *const to = (float *)(shared + l.tables) + (size_t)r * e;
-    const size_t at = (size_t)a.rope.pos[t.q0 + r] * (e / 2);
-    chunk_copy(to, a.rope.cos + at, e / 2, lane);
-    chunk_copy(to + e / 2, a.rope.sin + at, e / 2, lane);
+  for (uint32_t u = warp; u < 2 * rows; u += ATTN_WARPS) {
+    const size_t at = (size_t)a.rope.pos[t.q0 + u / 2] * (e / 2);
+    chunk_copy((float *)(shared + l.tables) + (size_t)u * (e / 2), (u % 2 ? a.rope.sin : a.rope.cos) + at, e / 2, lane);
   }
-  float *const norms = (float *)(shared + l.norms);
-  if (a.rope.q_norm && warp == 0) chunk_copy(norms, a.rope.q_norm, e, lane);
-  if (a.rope.k_norm && warp == 1) chunk_copy(norms + e, a.rope.k_norm, e, lane);
 }
 
-/* The chunk's K and V on their way to shared memory, those of this pass's rows as vectors; with_q: the queries too. */
+DF_DEV void chunk_norms(const attn_args &a, const attn_layout &l, uint8_t *shared) {
+  const uint32_t e = a.op.head_dim, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const float *const w = warp == 0 ? a.rope.q_norm : a.rope.k_norm;
+  if (warp < 2 && w) chunk_copy((float *)(shared + l.norms) + warp * e, w, e, lane);
+}
+
+/* What earlier passes stored of the chunk's K and V on its way to shared memory. */
 template <bool F16>
-DF_DEV void chunk_fetch(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, bool with_q) {
-  const uint32_t *slots = (const uint32_t *)(shared + l.slots), *pos_of = (const uint32_t *)(shared + l.fresh);
-  const uint32_t *is_fresh = pos_of + ATTN_FRESH;
+DF_DEV void chunk_fetch_old(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared) {
+  const uint32_t *slots = (const uint32_t *)(shared + l.slots);
+  const uint32_t *is_fresh = (const uint32_t *)(shared + l.fresh) + ATTN_FRESH;
   const uint32_t e = a.op.head_dim, size = F16 ? 2 : 4, row = e * size, pieces = row / 16;
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_q = with_q ? t.n : 0;
+  for (uint32_t i = threadIdx.x; i < DF_KV_CHUNK * pieces; i += ATTN_THREADS) {
+    const uint32_t p = i / pieces, at = i % pieces * 16;
+    if (slots[p] == UINT32_MAX || (a.fused && is_fresh[p])) continue;
+    const size_t from = ((size_t)slots[p] * a.op.n_kv + t.g) * row + at;
+    port_copy16(shared + l.k + p * l.k_ld * size + at, a.op.kv.k + from);
+    port_copy16(shared + l.v + p * row + at, a.op.kv.v + from);
+  }
+  port_copy_commit();
+}
+
+/* This pass's rows of K and V in the chunk, as vectors; with_q: the queries too. */
+DF_DEV void chunk_fetch_new(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared,
+                            bool with_q) {
+  const uint32_t *pos_of = (const uint32_t *)(shared + l.fresh);
+  const uint32_t e = a.op.head_dim, lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_q = with_q ? t.n : 0;
 #pragma unroll 1
   for (uint32_t u = warp; u < n_q; u += ATTN_WARPS)
     chunk_copy((float *)(shared + l.q) + (size_t)u * e,
@@ -71,13 +86,6 @@ DF_DEV void chunk_fetch(const attn_args &a, const attn_block &t, const attn_layo
     float *const to = (float *)(shared + l.vectors) + (size_t)r * 2 * e;
     chunk_copy(to, a.rope.k + (t.q0 + r) * a.rope.k_ld + (size_t)t.g * e, e, lane);
     chunk_copy(to + e, a.rope.v + (t.q0 + r) * a.rope.v_ld + (size_t)t.g * e, e, lane);
-  }
-  for (uint32_t i = threadIdx.x; i < DF_KV_CHUNK * pieces; i += ATTN_THREADS) {
-    const uint32_t p = i / pieces, at = i % pieces * 16;
-    if (slots[p] == UINT32_MAX || (a.fused && is_fresh[p])) continue;
-    const size_t from = ((size_t)slots[p] * a.op.n_kv + t.g) * row + at;
-    port_copy16(shared + l.k + p * l.k_ld * size + at, a.op.kv.k + from);
-    port_copy16(shared + l.v + p * row + at, a.op.kv.v + from);
   }
   port_copy_commit();
 }
@@ -103,17 +111,16 @@ DF_DEV void chunk_put(uint8_t *to, bool f16, uint32_t i, float v) {
     ((float *)to)[i] = v;
 }
 
-/* K and V of row r (of the sequence) of this pass to position p of the chunk; block 0 of the head stores them too. */
+/* K (rotated) and V of row r (of the sequence) of this pass to position p of the chunk; block 0 of the head stores them
+ * too. */
 template <bool F16>
 DF_DEV void chunk_fresh(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, uint32_t r,
                         uint32_t p, uint32_t lane) {
-  const df_op_rope_kv &rope = a.rope;
   const uint32_t e = a.op.head_dim;
-  float *const k = (float *)(shared + l.vectors) + (size_t)r * 2 * e, *const v = k + e;
-  const float *const cos = (const float *)(shared + l.tables) + (size_t)r * e;
-  const size_t to = ((size_t)rope.slot[t.q0 + r] * a.op.n_kv + t.g) * e;
-  head_rotate(k, rope.k_norm ? (const float *)(shared + l.norms) + e : 0, rope.eps, cos, cos + e / 2, e, lane);
+  const float *const k = (const float *)(shared + l.vectors) + (size_t)r * 2 * e, *const v = k + e;
+  const size_t to = ((size_t)((const uint32_t *)(shared + l.slots))[p] * a.op.n_kv + t.g) * e;
   uint8_t *const k_row = shared + l.k + p * l.k_ld * (F16 ? 2 : 4), *const v_row = shared + l.v + p * e * (F16 ? 2 : 4);
+#pragma unroll 1
   for (uint32_t i = lane; i < e; i += 32) {
     chunk_put(k_row, F16, i, k[i]);
     chunk_put(v_row, F16, i, v[i]);
@@ -128,17 +135,25 @@ template <bool F16>
 DF_DEV void chunk_rotate(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, bool with_q) {
   const uint32_t e = a.op.head_dim, lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_q = with_q ? t.n : 0;
   const uint32_t n_fresh = t.q1 - t.q0, *pos_of = (const uint32_t *)(shared + l.fresh);
-  const float *const norm = a.rope.q_norm ? (const float *)(shared + l.norms) : 0;
+  const float *const norms = (const float *)(shared + l.norms);
 #pragma unroll 1
   for (uint32_t u = warp; u < n_q + n_fresh; u += ATTN_WARPS) {
-    if (u >= n_q) {
-      const uint32_t p = pos_of[u - n_q];
-      if (p != ATTN_NONE) chunk_fresh<F16>(a, t, l, shared, u - n_q, p, lane);
-      continue;
-    }
-    const float *const cos = (const float *)(shared + l.tables) + (size_t)(attn_row(t, u) - t.q0) * e;
-    head_rotate((float *)(shared + l.q) + (size_t)u * e, norm, a.rope.eps, cos, cos + e / 2, e, lane);
+    const bool is_q = u < n_q;
+    const uint32_t r = is_q ? attn_row(t, u) - t.q0 : u - n_q, p = is_q ? 0 : pos_of[r];
+    if (p == ATTN_NONE) continue;
+    float *const x = is_q ? (float *)(shared + l.q) + (size_t)u * e : (float *)(shared + l.vectors) + (size_t)r * 2 * e;
+    const float *const norm = is_q ? (a.rope.q_norm ? norms : 0) : (a.rope.k_norm ? norms + e : 0);
+    const float *const cos = (const float *)(shared + l.tables) + (size_t)r * e;
+    head_rotate(x, norm, a.rope.eps, cos, cos + e / 2, e, lane);
+    if (!is_q) chunk_fresh<F16>(a, t, l, shared, r, p, lane);
   }
+}
+
+/* What a chunk needs to know of the batch alone. */
+DF_DEV void attn_prepare(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared,
+                         uint32_t chunk) {
+  chunk_slots(a, t, l, shared, chunk);
+  chunk_seen(a, t, l, shared, chunk);
 }
 
 /* Eight neighbouring elements as floats. */
@@ -172,7 +187,7 @@ DF_DEV void chunk_scores(const attn_args &a, const attn_block &t, const attn_lay
     float acc[QB];
 #pragma unroll
     for (int i = 0; i < QB; i++) acc[i] = 0;
-#pragma unroll 1
+#pragma unroll 4
     for (uint32_t j = 0; j < e; j += 8) {
       float kv[8];
       chunk_eight<F16>(k + j * (F16 ? 2 : 4), kv);
@@ -231,35 +246,65 @@ DF_DEV float2 chunk_pair(const uint8_t *v, uint32_t i) {
   return r;
 }
 
-/* acc[q][0..1] = chain over the visible positions of weights and two neighbouring elements of V, for QB queries. */
+/* Four neighbouring positions: which of them the queries see, values, weights. */
+template <int QB>
+struct chunk_four {
+  uint4 seen;
+  float2 x[4];
+  float w[4][QB];
+};
+
+template <bool F16, int QB>
+DF_DEV void chunk_read_four(const attn_layout &l, const uint8_t *shared, uint32_t row, uint32_t pair, uint32_t q0,
+                            uint32_t p0, chunk_four<QB> &f) {
+  f.seen = *(const uint4 *)((const uint32_t *)(shared + l.seen) + p0);
+  const float *const weights = (const float *)(shared + l.p) + p0 * l.p_ld + q0;
+#pragma unroll
+  for (int p = 0; p < 4; p++) {
+    f.x[p] = chunk_pair<F16>(shared + l.v + (p0 + p) * row, pair);
+#pragma unroll
+    for (int i = 0; i < QB; i++) {
+      if (QB % 4 == 0 && i % 4 == 0) *(float4 *)(f.w[p] + i) = *(const float4 *)(weights + p * l.p_ld + i);
+      if (QB % 4 != 0) f.w[p][i] = weights[p * l.p_ld + i];
+    }
+  }
+}
+
+/* acc[q][0..1] = chain over the visible positions of weights and two neighbouring elements of V, for QB queries. The
+ * next positions are read while these are added. */
 template <bool F16, int QB>
 DF_DEV void chunk_values(const attn_layout &l, const uint8_t *shared, uint32_t e, uint32_t pair, uint32_t q0,
                          uint32_t all, float acc[QB][2]) {
-  const uint32_t *seen = (const uint32_t *)(shared + l.seen), row = e * (F16 ? 2 : 4);
-  const float *weights = (const float *)(shared + l.p) + q0;
-  const uint8_t *v = shared + l.v;
+  const uint32_t row = e * (F16 ? 2 : 4);
 #pragma unroll
   for (int i = 0; i < QB; i++) acc[i][0] = acc[i][1] = 0;
+  chunk_four<QB> next;
+  chunk_read_four<F16, QB>(l, shared, row, pair, q0, 0, next);
 #pragma unroll 1
   for (uint32_t p0 = 0; p0 < DF_KV_CHUNK; p0 += 4) {
-    const uint4 s = *(const uint4 *)(seen + p0);
-    const uint32_t words[4] = {s.x >> q0 & all, s.y >> q0 & all, s.z >> q0 & all, s.w >> q0 & all};
-    if ((words[0] | words[1] | words[2] | words[3]) == 0) continue;
-    const bool plain = (words[0] & words[1] & words[2] & words[3]) == all;
+    const chunk_four<QB> f = next;
+    if (p0 + 4 < DF_KV_CHUNK) chunk_read_four<F16, QB>(l, shared, row, pair, q0, p0 + 4, next);
+    const uint32_t words[4] = {f.seen.x >> q0, f.seen.y >> q0, f.seen.z >> q0, f.seen.w >> q0};
+    if (((words[0] | words[1] | words[2] | words[3]) & all) == 0) continue;
+    if ((words[0] & words[1] & words[2] & words[3] & all) == all) {
+#pragma unroll
+      for (int p = 0; p < 4; p++) {
+#pragma unroll
+        for (int i = 0; i < QB; i++) {
+          acc[i][0] = fmaf(f.x[p].x, f.w[p][i], acc[i][0]);
+          acc[i][1] = fmaf(f.x[p].y, f.w[p][i], acc[i][1]);
+        }
+      }
+      continue;
+    }
 #pragma unroll
     for (int p = 0; p < 4; p++) {
-      const float2 x = chunk_pair<F16>(v + (p0 + p) * row, pair);
-      float w[QB];
 #pragma unroll
       for (int i = 0; i < QB; i++) {
-        if (QB % 4 == 0 && i % 4 == 0) *(float4 *)(w + i) = *(const float4 *)(weights + (p0 + p) * l.p_ld + i);
-        if (QB % 4 != 0) w[i] = weights[(p0 + p) * l.p_ld + i];
-      }
-#pragma unroll
-      for (int i = 0; i < QB; i++) {
-        if (!plain && !(words[p] >> i & 1)) continue;
-        acc[i][0] = fmaf(x.x, w[i], acc[i][0]);
-        acc[i][1] = fmaf(x.y, w[i], acc[i][1]);
+        const float x = fmaf(f.x[p].x, f.w[p][i], acc[i][0]), y = fmaf(f.x[p].y, f.w[p][i], acc[i][1]);
+        const bool sees = words[p] >> i & 1; /* what it does not see may be anything */
+        acc[i][0] = sees ? x : acc[i][0];
+        acc[i][1] = sees ? y : acc[i][1];
       }
     }
   }

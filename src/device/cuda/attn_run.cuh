@@ -51,21 +51,12 @@ DF_DEV void chunk_accumulate(const attn_args &a, const attn_block &t, const attn
   }
 }
 
-/* What a chunk needs to know of the batch alone. */
-DF_DEV void attn_prepare(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared,
-                         uint32_t chunk) {
-  chunk_slots(a, t, l, shared, chunk);
-  chunk_seen(a, t, l, shared, chunk);
-}
-
-/* first: the block's first chunk, prepared already. */
+/* A chunk whose old K and V are on their way; first: of the block's chunks. */
 template <bool F16, int QB>
-DF_DEV void attn_chunk(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared,
-                       const attn_run &s, uint32_t chunk, bool first, bool parts) {
+DF_DEV void attn_compute(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared,
+                         const attn_run &s, uint32_t chunk, bool first, bool parts) {
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (!first) attn_prepare(a, t, l, shared, chunk);
-  port_block_sync();
-  chunk_fetch<F16>(a, t, l, shared, first);
+  chunk_fetch_new(a, t, l, shared, first);
   port_copy_wait<0>();
   port_block_sync();
   if (a.fused) {
@@ -204,8 +195,13 @@ template <bool F16, int QB>
 DF_DEV void attn_share(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, uint32_t share) {
   const attn_run s = run_of(l, shared, a.queries);
   const bool parts = !(a.merge && (a.shares == 1 || t.c1 - t.c0 == 1));
-  for (uint32_t c = t.c0 + share; c < t.c1; c += a.shares)
-    attn_chunk<F16, QB>(a, t, l, shared, s, c, c == t.c0 + share, parts);
+  for (uint32_t c = t.c0 + share; c < t.c1; c += a.shares) {
+    const bool first = c == t.c0 + share;
+    if (!first) attn_prepare(a, t, l, shared, c);
+    port_block_sync();
+    chunk_fetch_old<F16>(a, t, l, shared);
+    attn_compute<F16, QB>(a, t, l, shared, s, c, first, parts);
+  }
   if (parts) {
     if (!a.merge || !attn_last(a, l, shared, t.place, math_min(a.shares, t.c1 - t.c0))) return;
     attn_merge(a, t, l, shared, s);
@@ -217,7 +213,10 @@ DF_DEV void attn_share(const attn_args &a, const attn_block &t, const attn_layou
 DF_DEV bool attn_begin(const attn_args &a, const attn_layout &l, uint8_t *shared, uint32_t place, uint32_t share,
                        attn_block *t) {
   if (!attn_find(a, place, t) || t->c0 + share >= t->c1) return false;
-  if (a.fused) chunk_tables(a, *t, l, shared);
+  if (a.fused) {
+    chunk_tables(a, *t, l, shared);
+    chunk_norms(a, l, shared);
+  }
   attn_prepare(a, *t, l, shared, t->c0 + share);
   return true;
 }

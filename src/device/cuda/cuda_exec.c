@@ -39,15 +39,15 @@ typedef struct cuda_program {
   uint32_t n_inputs, n_in, n_out;
   void *scratch;
   size_t scratch_bytes;
+  df_cuda_list list;     /* memory NULL: one kernel for an op or a few */
   cudaGraphExec_t graph; /* NULL: launched op by op */
 } cuda_program;
 
 static void release_program(void *made) {
   cuda_program *x = made;
-  if (x->graph) {
-    (void)cudaSetDevice((int)x->d->index);
-    (void)cudaGraphExecDestroy(x->graph);
-  }
+  if (x->graph || x->list.memory) (void)cudaSetDevice((int)x->d->index);
+  if (x->graph) (void)cudaGraphExecDestroy(x->graph);
+  if (x->list.memory) (void)cudaFree(x->list.memory);
   df_program_free(x->lowered);
   df_lower_uses_release(&x->uses);
   df_free(x->inputs);
@@ -180,20 +180,44 @@ static int copy_all(const cuda_device *d, const transfer *t, uint32_t n, enum cu
   return e;
 }
 
+static df_cuda_env env_of(const cuda_device *d, const cuda_program *x) {
+  return (df_cuda_env){.card = &d->card,
+                       .stream = d->stream,
+                       .max_rows = df_program_max_rows(x->lowered),
+                       .max_seqs = df_program_max_seqs(x->lowered),
+                       .scratch = x->scratch,
+                       .scratch_bytes = x->scratch_bytes,
+                       .overlap = d->card.major >= 9,
+                       .list = x->list.memory ? &x->list : NULL};
+}
+
 /* The whole sequence, to the stream or to a graph that is being recorded there. */
 static int launch_all(const cuda_device *d, const cuda_program *x) {
-  const df_cuda_env env = {.card = &d->card,
-                           .stream = d->stream,
-                           .max_rows = df_program_max_rows(x->lowered),
-                           .max_seqs = df_program_max_seqs(x->lowered),
-                           .scratch = x->scratch,
-                           .scratch_bytes = x->scratch_bytes,
-                           .overlap = d->card.major >= 9};
+  const df_cuda_env env = env_of(d, x);
   uint32_t n;
   const df_op *ops = df_program_ops(x->lowered, &n);
   int e = copy_all(d, x->in, x->n_in, cudaMemcpyHostToDevice);
   for (uint32_t i = 0, taken = 0; i < n && e == 0; i += taken) e = df_cuda_launch(&env, ops + i, n - i, &taken);
   return e ? e : copy_all(d, x->out, x->n_out, cudaMemcpyDeviceToHost);
+}
+
+/* The list of a program that can run as one kernel. */
+static df_status make_list(cuda_device *d, cuda_program *x, df_error *err) {
+  uint32_t n;
+  const df_op *ops = df_program_ops(x->lowered, &n);
+  const df_cuda_env env = env_of(d, x);
+  df_cuda_list l;
+  if (df_cuda_list_plan(&env, ops, n, &l) == 0) return DF_OK;
+  void *host = df_calloc(1, l.bytes);
+  if (!host) return DF_OOM(err, "the list of a program", l.bytes);
+  df_cuda_list_fill(&env, ops, n, &l, host);
+  df_status s = cuda_alloc(d, l.bytes, "the list of a program", &l.memory, err);
+  if (s == DF_OK) {
+    x->list = l;
+    s = cuda_send(d, l.memory, host, l.bytes, err);
+  }
+  df_free(host);
+  return s;
 }
 
 static df_status record(cuda_device *d, cuda_program *x, df_error *err) {
@@ -229,7 +253,9 @@ static df_status make(cuda_device *d, const df_program *p, cuda_program *x, bool
   DF_TRY(grow_scratch(d, df_cuda_scratch_bytes(ops, n, df_program_max_rows(p), df_program_max_seqs(p)), err));
   x->scratch = d->scratch->memory;
   x->scratch_bytes = d->scratch_bytes;
-  return recorded ? record(d, x, err) : DF_OK;
+  if (!recorded) return DF_OK; /* what runs once is not worth a list */
+  DF_TRY(make_list(d, x, err));
+  return record(d, x, err);
 }
 
 df_status cuda_prepare(df_device *base, df_program *p, bool recorded, df_error *err) {

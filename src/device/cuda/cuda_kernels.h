@@ -43,6 +43,14 @@ typedef struct df_cuda_card {
   size_t memory_bytes, memory_free;
 } df_cuda_card;
 
+/* A program as one kernel: what its list in device memory takes, and where it is. */
+typedef struct df_cuda_list {
+  void *memory; /* on the card, 256-aligned, `bytes` of it as df_cuda_list_fill wrote them; the kernel counts in it */
+  size_t bytes, shared;
+  uint32_t n_stages, n_entries, slots, attn_at, kept_at;
+  bool f16;
+} df_cuda_list;
+
 /* What launchers need beside the op. scratch: 256-aligned device memory of at least df_cuda_scratch_bytes, its first
  * DF_CUDA_COUNTER_BYTES zeroed once before the first launch (kernels leave them zero); private to the stream. */
 typedef struct df_cuda_env {
@@ -51,7 +59,8 @@ typedef struct df_cuda_env {
   uint32_t max_rows, max_seqs;
   void *scratch;
   size_t scratch_bytes;
-  bool overlap; /* programmatic dependent launch (compute capability 9.0 and later, else ignored) */
+  bool overlap;             /* programmatic dependent launch (compute capability 9.0 and later, else ignored) */
+  const df_cuda_list *list; /* of all the ops that are launched; NULL: they are launched one by one */
 } df_cuda_env;
 
 enum { DF_CUDA_COUNTER_BYTES = 256 << 10 };
@@ -82,6 +91,13 @@ size_t df_cuda_fragment_strip_bytes(uint32_t k);
 
 /* Scratch that launching these ops needs, the counters included. */
 size_t df_cuda_scratch_bytes(const df_op *ops, uint32_t n, uint32_t max_rows, uint32_t max_seqs);
+
+/* Bytes of the list by which these ops, all of a program, run as one kernel, and the rest of *out but memory; 0 when
+ * they cannot. One launch at a time may use a list. Copies of it must be over before the first launch. */
+size_t df_cuda_list_plan(const df_cuda_env *env, const df_op *ops, uint32_t n, df_cuda_list *out);
+/* Writes the list, l->bytes, to host memory. */
+void df_cuda_list_fill(const df_cuda_env *env, const df_op *ops, uint32_t n, const df_cuda_list *l,
+                       void *host);
 
 /* Launches ops[0], or ops[0] and some that follow it as one kernel; *taken says how many. The list goes on to n, so
  * that weights of later ops can be asked for early. ops hold device addresses as above. Memory afterwards is as if the

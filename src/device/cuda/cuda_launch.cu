@@ -14,7 +14,8 @@ df_cuda_tuning df_cuda_tune = {.cluster = 0,
                                .norm_floats = 12 << 10,
                                .quant_warps = 0,
                                .attn_blocks = 2,
-                               .rope_in_attn = 1};
+                               .rope_in_attn = 1,
+                               .persist = 1};
 
 enum { MANY_ROWS = 32, FUSED_ROWS = 8, LOOK_AHEAD = 6 };
 
@@ -173,7 +174,8 @@ static int launch_attn(const df_cuda_env *env, const df_op *ops, uint32_t n, uin
 extern "C" int df_cuda_launch(const df_cuda_env *env, const df_op *ops, uint32_t n, uint32_t *taken) {
   const void *a = ops[0].args;
   df_cuda_ahead ahead = {};
-  *taken = 1;
+  *taken = env->list ? n : 1;
+  if (env->list) return df_cuda_list_launch(env);
   switch (ops[0].kind) {
     case DF_OP_EMBED: return df_cuda_embed(env, (const df_op_embed *)a);
     case DF_OP_NORM: return launch_norm(env, ops, n, taken);

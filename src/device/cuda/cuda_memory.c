@@ -115,6 +115,11 @@ df_status cuda_put(df_device *base, const void *from, size_t bytes, df_error *er
   return send(&u, x->there + at, from, bytes, err);
 }
 
+df_status cuda_send(cuda_device *d, void *to, const void *from, size_t bytes, df_error *err) {
+  upload u = {d, 0};
+  return send(&u, to, from, bytes, err);
+}
+
 df_status cuda_fetch(df_device *base, const void *from, size_t bytes, df_error *err) {
   cuda_device *d = (cuda_device *)base;
   df_mirror *x;

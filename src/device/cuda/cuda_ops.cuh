@@ -17,6 +17,7 @@ int df_cuda_gemm_init(size_t shared_bytes);
 int df_cuda_quant_init(size_t shared_bytes);
 int df_cuda_f8_init(size_t shared_bytes);
 int df_cuda_attn_init(size_t shared_bytes);
+int df_cuda_persist_init(size_t shared_bytes);
 /* Fills card->clusters. */
 int df_cuda_mma_clusters(df_cuda_card *card);
 
@@ -51,6 +52,9 @@ int df_cuda_f32_linear(const df_cuda_env *env, const df_op_linear *a);
 
 /* F8 parts, any number of rows: sums in an order of their own (cuda_f8.cu). */
 int df_cuda_f8_linear(const df_cuda_env *env, const df_op_linear *a);
+
+/* The program of env->list. */
+int df_cuda_list_launch(const df_cuda_env *env);
 
 /* Attention with the rotation in front of it (rope NULL: none); `merge`: the parts are joined at once. */
 int df_cuda_attn_run(const df_cuda_env *env, df_op_kind kind, const df_op_attn *a, const df_op_rope_kv *rope,

@@ -225,5 +225,54 @@ DF_DEV void port_mailbox_send(float *p, port_mailbox *m, uint32_t rank, float v)
 #endif
 }
 
+/* The same for what port_mailbox_fetch brings: nothing of another block is looked for. */
+DF_DEV void port_mailbox_wait_own(port_mailbox *m, uint32_t parity) {
+#if DF_ASYNC_ARCH
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "DF_AGAIN_%=:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra DF_AGAIN_%=;\n"
+      "}" ::"r"((uint32_t)__cvta_generic_to_shared(m)),
+      "r"(parity)
+      : "memory");
+#endif
+}
+
+/* What tells L2 that a copy's source will not be read again soon. */
+DF_DEV uint64_t port_read_once(void) {
+  uint64_t v = 0;
+#if DF_ASYNC_ARCH
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(v));
+#endif
+  return v;
+}
+
+/* `bytes` (a multiple of 16) from 16-aligned memory to shared memory, counted in mailbox m when they have arrived. */
+DF_DEV void port_mailbox_fetch(void *shared, const void *global, uint32_t bytes, port_mailbox *m, uint64_t keep) {
+#if DF_ASYNC_ARCH
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"((uint32_t)__cvta_generic_to_shared(shared)),
+      "l"(global), "r"(bytes), "r"((uint32_t)__cvta_generic_to_shared(m)), "l"(keep)
+      : "memory");
+#endif
+}
+
+/* ---- blocks of a grid that all run at once ---- */
+
+/* One more arrival at *p; what this thread wrote or knows of is visible to who sees it there. */
+DF_DEV void port_grid_arrive(uint32_t *p) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(p) : "memory");
+}
+
+/* Returns when *p has come to n, which it does by arrivals alone (modulo 2^32). */
+DF_DEV void port_grid_wait(const uint32_t *p, uint32_t n) {
+  uint32_t v;
+  do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  while ((int32_t)(v - n) < 0);
+}
+
 #endif
 #endif

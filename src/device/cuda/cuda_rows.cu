@@ -6,9 +6,9 @@
 #include "device/cuda/cuda_math.cuh"
 #include "device/cuda/cuda_ops.cuh"
 #include "device/cuda/cuda_start.cuh"
-#include "device/cuda/cuda_unpack.cuh"
+#include "device/cuda/rows_block.cuh"
 
-enum { THREADS = 256, EMBED_SPAN = 1024 };
+enum { THREADS = ROWS_THREADS };
 
 /* ---- embedding ---- */
 
@@ -16,12 +16,7 @@ __global__ void __launch_bounds__(THREADS) embed_kernel(const df_weights w, cons
   port_launch_next();
   const uint32_t r = blockIdx.x, end = math_min((blockIdx.y + 1) * EMBED_SPAN, w.k);
   port_wait_previous();
-  if (r >= *a.n_rows) return;
-  const uint32_t id = (uint32_t)a.ids[r];
-  for (uint32_t i = blockIdx.y * EMBED_SPAN + threadIdx.x; i < end; i += THREADS) {
-    const float v = unpack_value(&w, id, i);
-    a.out[(size_t)r * w.k + i] = a.scale == 1.0f ? v : v * a.scale;
-  }
+  if (r < *a.n_rows) rows_embed(w, a, r, blockIdx.y * EMBED_SPAN, end);
 }
 
 extern "C" int df_cuda_embed(const df_cuda_env *env, const df_op_embed *a) {
@@ -143,9 +138,7 @@ __global__ void __launch_bounds__(THREADS) tap_kernel(const df_op_tap a) {
   port_wait_previous();
   const uint32_t r = blockIdx.x;
   if (r >= *a.n_rows) return;
-  const float *x = a.x + (size_t)(a.row_map ? a.row_map[r] : r) * a.k;
-  for (uint32_t i = blockIdx.y * THREADS + threadIdx.x; i < a.k; i += gridDim.y * THREADS)
-    a.dst[r * a.ld + i] = port_load(x + i);
+  rows_tap(a, r, blockIdx.y * THREADS + threadIdx.x, gridDim.y * THREADS);
 }
 
 extern "C" int df_cuda_tap(const df_cuda_env *env, const df_op_tap *a) {
@@ -155,52 +148,16 @@ extern "C" int df_cuda_tap(const df_cuda_env *env, const df_op_tap *a) {
 
 /* ---- argmax ---- */
 
-/* Whether (v, i) beats (best, at): larger, or as large and in front; NaN never does; at == UINT32_MAX is nothing. */
-DF_DEV bool argmax_beats(float v, uint32_t i, float best, uint32_t at) {
-  if (i == UINT32_MAX || v != v) return false;
-  return at == UINT32_MAX || v > best || (v == best && i < at);
-}
-
-DF_DEV void argmax_fold(float &v, uint32_t &i, float w, uint32_t j) {
-  if (!argmax_beats(w, j, v, i)) return;
-  v = w;
-  i = j;
-}
-
 __global__ void __launch_bounds__(THREADS) argmax_kernel(const df_op_argmax a) {
   DF_SHARED(shared);
-  float *values = (float *)shared;
-  uint32_t *ids = (uint32_t *)(values + THREADS / 32);
   port_launch_next();
   port_wait_previous();
-  const uint32_t s = blockIdx.x, r = blockIdx.y, step = (a.n + a.segments - 1) / a.segments;
-  if (r >= *a.n_rows) return;
-  const uint32_t i0 = s * step, i1 = math_min(i0 + step, a.n);
-  const float *x = a.x + r * a.ld;
-  float best = 0;
-  uint32_t at = UINT32_MAX;
-  for (uint32_t i = i0 + threadIdx.x; i < i1; i += THREADS) argmax_fold(best, at, port_load(x + i), i);
-  for (uint32_t lanes = 16; lanes > 0; lanes /= 2) {
-    const float v = port_xor(best, lanes);
-    argmax_fold(best, at, v, port_xor(at, lanes));
-  }
-  if (threadIdx.x % 32 == 0) {
-    values[threadIdx.x / 32] = best;
-    ids[threadIdx.x / 32] = at;
-  }
-  port_block_sync();
-  if (threadIdx.x != 0) return;
-  for (uint32_t i = 1; i < THREADS / 32; i++) argmax_fold(best, at, values[i], ids[i]);
-  const size_t out = (size_t)r * a.segments + s;
-  const bool empty = i0 >= i1;
-  if (at == UINT32_MAX) at = empty ? a.n : i0; /* all NaN: the first */
-  a.best[out] = empty ? -INFINITY : port_load(x + at);
-  a.best_id[out] = at;
+  if (blockIdx.y < *a.n_rows) rows_argmax(a, blockIdx.x, blockIdx.y, shared);
 }
 
 extern "C" int df_cuda_argmax(const df_cuda_env *env, const df_op_argmax *a) {
   const dim3 grid(a->segments, env->max_rows);
-  return start_kernel(env, argmax_kernel, start_shape{grid, THREADS, THREADS / 32 * 8, 0}, *a);
+  return start_kernel(env, argmax_kernel, start_shape{grid, THREADS, ROWS_SHARED, 0}, *a);
 }
 
 /* ---- rotation and K/V write ---- */

@@ -12,13 +12,14 @@ struct start_shape {
   uint32_t threads;
   size_t shared;
   uint32_t cluster; /* blocks of a cluster along x; 0 and 1: none */
+  bool together = false; /* all blocks run at once, or none; no overlap then */
 };
 
 #ifdef DF_CUDA_EMULATED
 
 template <typename... P, typename... A>
 static int start_kernel(const df_cuda_env *, void (*kernel)(P...), const start_shape &s, A... args) {
-  emu_run(s.grid, s.threads, s.shared, s.cluster ? s.cluster : 1, [=] { kernel(args...); });
+  emu_run(s.grid, s.threads, s.shared, s.together ? s.grid.x : s.cluster ? s.cluster : 1, [=] { kernel(args...); });
   return 0;
 }
 
@@ -27,13 +28,16 @@ static int start_kernel(const df_cuda_env *, void (*kernel)(P...), const start_s
 template <typename... P, typename... A>
 static int start_kernel(const df_cuda_env *env, void (*kernel)(P...), const start_shape &s, A... args) {
   cudaLaunchConfig_t c = {};
-  cudaLaunchAttribute attr[2];
+  cudaLaunchAttribute attr[3];
   c.gridDim = s.grid;
   c.blockDim = dim3(s.threads);
   c.dynamicSmemBytes = s.shared;
   c.stream = (cudaStream_t)env->stream;
   c.attrs = attr;
-  if (env->overlap && env->card->major >= 9) {
+  if (s.together) {
+    attr[c.numAttrs].id = cudaLaunchAttributeCooperative;
+    attr[c.numAttrs++].val.cooperative = 1;
+  } else if (env->overlap && env->card->major >= 9) {
     attr[c.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attr[c.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }

@@ -82,6 +82,8 @@ df_status cuda_put(df_device *d, const void *from, size_t bytes, df_error *err) 
 void cuda_memory_release(cuda_device *d);
 /* Device memory, or MEMORY with numbers. */
 df_status cuda_alloc(cuda_device *d, size_t bytes, const char *what, void **out, df_error *err) DF_CHECK;
+/* Copies to device memory, in order with all other work; `from` may change when it returns. */
+df_status cuda_send(cuda_device *d, void *to, const void *from, size_t bytes, df_error *err) DF_CHECK;
 
 /* cuda_exec.c. */
 df_status cuda_prepare(df_device *d, df_program *p, bool recorded, df_error *err) DF_CHECK;

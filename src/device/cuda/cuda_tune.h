@@ -21,6 +21,7 @@ typedef struct df_cuda_tuning {
   uint32_t quant_warps;  /* warps of a strip in quantised products: 1, 2, 4, 8; 0 = by size */
   uint32_t attn_blocks;  /* blocks that split attention aims at, per multiprocessor */
   uint32_t rope_in_attn; /* 1: the rotation may go into attention */
+  uint32_t persist;      /* 1: a program may run as one kernel */
 } df_cuda_tuning;
 
 extern df_cuda_tuning df_cuda_tune;

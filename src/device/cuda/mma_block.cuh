@@ -187,6 +187,20 @@ DF_DEV mma_stream stream_begin(const mma_args *list, uint32_t n_ops, const mma_s
   return s;
 }
 
+/* One more tile: this lane's part of it, its activations at b. */
+template <bool F16, int NT>
+DF_DEV void mma_tile(float acc[NT * 4], const uint4 &tile, const uint8_t *b, const bool on[NT]) {
+#pragma unroll
+  for (int i = 0; i < NT; i++) {
+    uint2 x = make_uint2(0, 0);
+    if (on[i]) x = *(const uint2 *)(b + 256 * i);
+    if (F16)
+      port_mma_f16(acc + 4 * i, tile, x.x, x.y);
+    else
+      port_mma_bf16(acc + 4 * i, tile, x.x, x.y);
+  }
+}
+
 /* acc += tiles [t0, t1) of the run, a chain; b: this lane's operands of the block's first tile. */
 template <int R, bool F16, int NT>
 DF_DEV void mma_chain(const mma_args &a, const mma_self &w, mma_stream &s, uint8_t *shared, uint32_t t0, uint32_t t1,
@@ -195,16 +209,7 @@ DF_DEV void mma_chain(const mma_args &a, const mma_self &w, mma_stream &s, uint8
   b += (size_t)(t0 - w.block_t0) * tile_bytes;
   for (uint32_t t = t0; t < t1; t++, b += tile_bytes) {
     port_copy_wait<R - 1>();
-    const uint4 tile = *(const uint4 *)(w.ring + s.slot * DF_FRAG_BYTES + 16 * w.lane);
-#pragma unroll
-    for (int i = 0; i < NT; i++) {
-      uint2 x = make_uint2(0, 0);
-      if (on[i]) x = *(const uint2 *)(b + 256 * i);
-      if (F16)
-        port_mma_f16(acc + 4 * i, tile, x.x, x.y);
-      else
-        port_mma_bf16(acc + 4 * i, tile, x.x, x.y);
-    }
+    mma_tile<F16, NT>(acc, *(const uint4 *)(w.ring + s.slot * DF_FRAG_BYTES + 16 * w.lane), b, on);
     stream_push<R>(w, s, shared);
   }
 }

@@ -248,6 +248,7 @@ const void *emu_warp(const char *what, const void *mine, size_t bytes) {
 }
 
 void emu_give_turn(void) { give_turn(); }
+void emu_die(const char *text) { die(text); }
 
 void emu_block_sync(void) {
   pass(&now->block->all, now->block->live, true);

@@ -164,6 +164,7 @@ DF_DEV void port_fence(void) {}
 DF_DEV uint32_t port_count(uint32_t *p) { return (*p)++; }
 
 void emu_give_turn(void);
+void emu_die(const char *text);
 DF_DEV uint32_t port_cluster_rank(void) { return emu_cur->rank; }
 DF_DEV void port_cluster_arrive(void) { emu_cluster_arrive(); }
 DF_DEV void port_cluster_wait(void) { emu_cluster_wait(); }
@@ -193,6 +194,18 @@ DF_DEV void port_mailbox_send(float *p, port_mailbox *m, uint32_t rank, float v)
   port_mailbox *const box = (port_mailbox *)(base + ((uint8_t *)m - emu_cur->shared));
   box->bytes -= (int32_t)sizeof v;
   emu_mailbox_settle(box);
+}
+DF_DEV void port_mailbox_wait_own(port_mailbox *m, uint32_t parity) { port_mailbox_wait(m, parity); }
+DF_DEV uint64_t port_read_once(void) { return 0; }
+DF_DEV void port_mailbox_fetch(void *shared, const void *global, uint32_t bytes, port_mailbox *m, uint64_t) {
+  if (((uintptr_t)shared | (uintptr_t)global | bytes) % 16) emu_die("bulk copy of unaligned memory");
+  memcpy(shared, global, bytes);
+  m->bytes -= (int32_t)bytes;
+  emu_mailbox_settle(m);
+}
+DF_DEV void port_grid_arrive(uint32_t *p) { ++*p; }
+DF_DEV void port_grid_wait(const uint32_t *p, uint32_t n) {
+  while ((int32_t)(*(const volatile uint32_t *)p - n) < 0) emu_give_turn();
 }
 
 #endif

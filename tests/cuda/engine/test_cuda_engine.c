@@ -18,8 +18,9 @@
 
 static bool g_long;
 
-static void begin(device_files *f, df_dtype type) {
-  const tiny_spec spec = device_rich_spec(type);
+static void begin(device_files *f, df_dtype type, uint32_t head_dim) {
+  tiny_spec spec = device_rich_spec(type);
+  spec.head_dim = head_dim;
   const fake_card card = fake_card_default();
   fake_set(&card);
   device_files_write(f, &spec);
@@ -38,7 +39,7 @@ static void test_quantised__the_processors_bits(void **state) {
   device_files f;
   uint32_t n;
   const device_setting *s = device_settings(&n);
-  begin(&f, DF_Q8_0);
+  begin(&f, DF_Q8_0, 32);
   for (uint32_t i = 0; i < n; i++) {
     device_answer want[DEVICE_BATCH], got[DEVICE_BATCH];
     device_setting one = s[i];
@@ -51,31 +52,48 @@ static void test_quantised__the_processors_bits(void **state) {
   device_files_release(&f);
 }
 
-static void test_halves__however_they_are_run(void **state) {
-  (void)state;
+/* Answers of a model of halves are the same however it is run; how often a program was one kernel. */
+static uint32_t halves(df_dtype type, uint32_t head_dim) {
   device_files f;
-  uint32_t n;
+  uint32_t n, whole = 0;
   const device_setting *s = device_settings(&n);
   device_answer first[DEVICE_BATCH];
   bool any = false;
-  begin(&f, DF_F16);
+  begin(&f, type, head_dim);
   for (uint32_t i = 0; i < n; i++) {
     device_answer got[DEVICE_BATCH];
     device_setting one = s[i];
     if (one.f32 || (!g_long && i > 2)) continue;
     one.small = !g_long;
+    (void)fake_take_counts();
     device_answers(&f, "cuda", &one, got);
+    const uint32_t now = fake_take_counts().whole;
+    if (one.eager) assert_int_equal(now, 0);
+    whole += now;
     if (any) same(got, first, i);
     if (!any) memcpy(first, got, sizeof first);
     any = true;
   }
   device_files_release(&f);
+  return whole;
+}
+
+static void test_halves__however_they_are_run(void **state) {
+  (void)state;
+  assert_int_equal(halves(DF_F16, 32), 0);
+}
+
+/* Heads of 64: recorded programs of few rows are one kernel each, and eager ones many. */
+static void test_halves__recorded_programs_are_one_kernel(void **state) {
+  (void)state;
+  assert_true(halves(DF_BF16, 64) > 3);
 }
 
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_quantised__the_processors_bits),
       cmocka_unit_test(test_halves__however_they_are_run),
+      cmocka_unit_test(test_halves__recorded_programs_are_one_kernel),
   };
   g_long = argc > 1 && strcmp(argv[1], "--long") == 0;
   return cmocka_run_group_tests_name("cuda_engine", tests, NULL, NULL);

@@ -38,6 +38,7 @@ static void run_launch(const fake_work *w) {
 /* All ops that are left go as one piece of work: which of them become one kernel is decided when it is done. */
 int __wrap_df_cuda_launch(const df_cuda_env *env, const df_op *ops, uint32_t n, uint32_t *taken) {
   assert_true(g_n < MAX_LAUNCHES);
+  g_fake.counts.whole += env->list != NULL;
   g_launches[g_n] = (launch){*env, ops, n};
   fake_enqueue(&(fake_work){.run = run_launch, .value = (int)g_n++});
   *taken = n;

@@ -124,6 +124,31 @@ size_t df_cuda_scratch_bytes(const df_op *ops, uint32_t n, uint32_t max_rows, ui
   return DF_CUDA_COUNTER_BYTES + (size_t)max_rows * 1024; /* so that it grows with the passes */
 }
 
+/* Programs of one row run as one kernel here. Its list tells how many ops there are, and where it was asked for. */
+typedef struct fake_list {
+  uint32_t n, max_rows;
+  const void *scratch;
+} fake_list;
+
+size_t df_cuda_list_plan(const df_cuda_env *env, const df_op *ops, uint32_t n, df_cuda_list *out) {
+  (void)ops, (void)n;
+  *out = (df_cuda_list){.bytes = env->max_rows == 1 ? sizeof(fake_list) : 0};
+  return out->bytes;
+}
+
+void df_cuda_list_fill(const df_cuda_env *env, const df_op *ops, uint32_t n, const df_cuda_list *l, void *host) {
+  (void)ops;
+  assert_int_equal(l->bytes, sizeof(fake_list));
+  *(fake_list *)host = (fake_list){n, env->max_rows, env->scratch};
+}
+
+/* The list is what was filled in for this launch. */
+static void check_list(const fake_work *w) {
+  const fake_list *l = w->from;
+  assert_int_equal(l->n, w->value);
+  assert_int_equal(l->max_rows, 1);
+}
+
 /* A rotation and what is behind it go together, as with kernels that fuse. */
 int df_cuda_launch(const df_cuda_env *env, const df_op *ops, uint32_t n, uint32_t *taken) {
   assert_true(env->card && env->stream && env->scratch && n > 0);
@@ -134,6 +159,11 @@ int df_cuda_launch(const df_cuda_env *env, const df_op *ops, uint32_t n, uint32_
     return g_fake.fail_code;
   }
   *taken = ops[0].kind == DF_OP_ROPE_KV && n > 1 ? 2 : 1;
+  if (env->list) {
+    g_fake.counts.whole++;
+    fake_enqueue(&(fake_work){.run = check_list, .from = env->list->memory, .value = (int)n});
+    *taken = n;
+  }
   for (uint32_t i = 0; i < *taken; i++) fake_enqueue(&(fake_work){.run = run_op, .op = ops[i]});
   return 0;
 }

@@ -1,0 +1,95 @@
+/*
+ * device/cuda/persist.cuh - a whole program as one kernel: what its list in device memory holds. Private to
+ * device/cuda.
+ *
+ * One block on every multiprocessor lives as long as the pass. A stage is a step that all of the grid must have done
+ * before the next one reads what it wrote; a block does its share of the stages in order, and waits only where it has
+ * work, for those blocks that had work in the stage in front. Weights do not wait for anything: each warp's stream
+ * (persist_stream.cuh) runs through all products of the pass as far ahead as its shared memory holds.
+ *
+ * Why no buffer is overwritten too early: a block that has work in stage s has seen the end of all work in s - 1, whose
+ * blocks had seen the end of s - 2, and so on. So when stage s writes, all reads of stages before s - 1 are over, and
+ * those of s - 1 as well. Taps are read by the blocks of the product that follows them, as part of that stage.
+ */
+#ifndef DF_DEVICE_CUDA_PERSIST_CUH
+#define DF_DEVICE_CUDA_PERSIST_CUH
+
+#include "device/cuda/attn_tile.cuh"
+#include "device/cuda/mma_block.cuh"
+
+enum { PERSIST_SLOT_TILES = 8, PERSIST_SLOT = PERSIST_SLOT_TILES * DF_FRAG_BYTES, PERSIST_LINE = 32 /* words */ };
+
+typedef enum persist_kind {
+  PERSIST_EMBED,
+  PERSIST_PRODUCT, /* with the norm and the tap in front of it */
+  PERSIST_ATTN,    /* with the rotation; leaves parts when a MERGE follows */
+  PERSIST_MERGE,
+  PERSIST_ARGMAX
+} persist_kind;
+
+typedef struct persist_embed {
+  df_weights table;
+  df_op_embed op;
+} persist_embed;
+
+typedef struct persist_stage {
+  uint32_t kind;
+  uint32_t units; /* pieces of work; blocks take them in turn, block `shift` the first */
+  uint32_t shift;
+  uint32_t in_front; /* blocks that have work in the stage in front; 0: there is none */
+  uint32_t has_tap;
+  uint32_t again; /* attention: what the batch decides is as in the attention stage before */
+  df_op_tap tap;
+  union {
+    mma_args product;
+    attn_args attn;
+    persist_embed embed;
+    df_op_argmax argmax;
+  };
+} persist_stage;
+
+/* One matrix, or gate and up, in the order in which they are read. */
+typedef struct persist_entry {
+  const uint8_t *w, *u;    /* u NULL: w alone */
+  uint32_t strip0, strip1; /* among those of its product */
+  uint32_t tiles;          /* of a strip */
+  uint32_t shift;          /* as that of the stage; PERSIST_SAME: one more part of the same product */
+} persist_entry;
+
+enum { PERSIST_SAME = UINT32_MAX };
+
+/* state: [0] passes so far, [1] blocks that are through, then from PERSIST_LINE on a line for each stage, the first
+ * word of which counts the blocks that are through with it, over all passes. */
+typedef struct persist_args {
+  uint32_t *state;
+  const persist_stage *stages;
+  const persist_entry *entries;
+  uint32_t n_stages, n_entries, slots; /* slots of a warp's ring */
+  uint32_t attn_at, kept_at; /* in the work memory: attention's, which ends behind all products', and what is kept */
+} persist_args;
+
+/* Shared memory, byte offsets: rings, their mailboxes, the list of what they read, three stages (this one, the next
+ * one, one on its way), the work of a stage. */
+typedef struct persist_layout {
+  uint32_t boxes, entries, stages, work;
+} persist_layout;
+
+/* What of an attention stage stays as it is until the next one, behind the work of all stages: the block's part in
+ * attention and in the joining of parts, and whether they are its only ones. */
+typedef struct persist_kept {
+  attn_block attn, merge;
+  uint32_t live, only, end; /* end: of what is seen of the chunk that the block had last */
+} persist_kept;
+
+enum { PERSIST_STAGE_BYTES = (sizeof(persist_stage) + 127) & ~127u, PERSIST_STAGES = 3 };
+
+DF_FRAG_FN persist_layout persist_place(uint32_t slots, uint32_t n_entries) {
+  persist_layout l;
+  l.boxes = MMA_WARPS * slots * PERSIST_SLOT;
+  l.entries = (l.boxes + MMA_WARPS * slots * (uint32_t)sizeof(port_mailbox) + 127) & ~127u;
+  l.stages = (l.entries + n_entries * (uint32_t)sizeof(persist_entry) + 127) & ~127u;
+  l.work = l.stages + PERSIST_STAGES * PERSIST_STAGE_BYTES;
+  return l;
+}
+
+#endif

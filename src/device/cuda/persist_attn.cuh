@@ -1,0 +1,257 @@
+/*
+ * device/cuda/persist_attn.cuh - attention as a stage of a pass: few queries of a block, so what counts is how soon
+ * each step ends. Sums in the order of kernels.h, as in attn_chunk.cuh; K and V are f16, heads 64 or 128 wide.
+ */
+#ifndef DF_DEVICE_CUDA_PERSIST_ATTN_CUH
+#define DF_DEVICE_CUDA_PERSIST_ATTN_CUH
+
+#include "device/cuda/attn_chunk.cuh"
+
+enum { PATTN_REGS = 4 /* elements of a head that a lane holds: lane, lane + 32, ... */ };
+
+/* rmsnorm by w (NULL: none), then rotation, of a head that lies in the lanes' registers. */
+DF_DEV void pattn_rotate(float x[PATTN_REGS], const float *w, float eps, const float *cos, const float *sin, uint32_t e,
+                         uint32_t lane) {
+  if (w) {
+    float a = 0;
+#pragma unroll
+    for (uint32_t j = 0; j < PATTN_REGS; j++) {
+      const float other = port_xor(x[j], 16), lo = lane < 16 ? x[j] : other, hi = lane < 16 ? other : x[j];
+      if (32 * j < e) a = fmaf(hi, hi, fmaf(lo, lo, a));
+    }
+    const float f = 1.0f / sqrtf(math_tree16(a) / (float)e + eps);
+#pragma unroll
+    for (uint32_t j = 0; j < PATTN_REGS; j++)
+      if (32 * j < e) x[j] = (x[j] * f) * w[lane + 32 * j];
+  }
+  const bool wide = e == 128;
+#pragma unroll
+  for (uint32_t j = 0; j < PATTN_REGS / 2; j++) {
+    if (64 * j >= e) continue;
+    const float a = x[j], b = wide ? x[j + 2] : x[1], c = cos[lane + 32 * j], s = sin[lane + 32 * j];
+    x[j] = fmaf(a, c, -(b * s));
+    const float r = fmaf(b, c, a * s);
+    if (wide)
+      x[j + 2] = r;
+    else
+      x[1] = r;
+  }
+}
+
+DF_DEV void pattn_load(const float *from, uint32_t e, uint32_t lane, float x[PATTN_REGS]) {
+#pragma unroll
+  for (uint32_t j = 0; j < PATTN_REGS; j++) x[j] = 32 * j < e ? port_load(from + lane + 32 * j) : 0.0f;
+}
+
+/* K (rotated, x) and V of a row of this pass to position p of the chunk; block 0 of the head stores them too. */
+DF_DEV void pattn_fresh(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared,
+                        const float x[PATTN_REGS], const float v[PATTN_REGS], uint32_t p, uint32_t lane) {
+  const uint32_t e = a.op.head_dim, sub = t.sub;
+  const size_t to = ((size_t)((const uint32_t *)(shared + l.slots))[p] * a.op.n_kv + t.g) * e + lane;
+  uint16_t *const k_row = (uint16_t *)(shared + l.k) + p * l.k_ld + lane, *const v_row =
+                                                                              (uint16_t *)(shared + l.v) + p * e + lane;
+  uint16_t *const k_to = (uint16_t *)a.op.kv.k + to, *const v_to = (uint16_t *)a.op.kv.v + to;
+#pragma unroll
+  for (uint32_t j = 0; j < PATTN_REGS; j++) {
+    if (32 * j >= e) continue;
+    const uint16_t kh = math_to_f16(x[j]), vh = math_to_f16(v[j]);
+    k_row[32 * j] = kh;
+    v_row[32 * j] = vh;
+    if (sub != 0) continue;
+    k_to[32 * j] = kh;
+    v_to[32 * j] = vh;
+  }
+}
+
+/* Rotated queries (with_q) to shared memory, and this pass's rows that lie in the chunk; a warp takes one vector. */
+DF_DEV void pattn_vectors(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, bool with_q) {
+  const uint32_t e = a.op.head_dim, lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_q = with_q ? t.n : 0;
+  const uint32_t n = n_q + t.q1 - t.q0, *pos_of = (const uint32_t *)(shared + l.fresh);
+  const float *const norms = (const float *)(shared + l.norms);
+#pragma unroll 1
+  for (uint32_t u = warp; u < n; u += ATTN_WARPS) {
+    const bool is_q = u < n_q;
+    const uint32_t row = is_q ? attn_row(t, u) : t.q0 + u - n_q, p = is_q ? 0 : pos_of[row - t.q0];
+    if (p == ATTN_NONE) continue;
+    float x[PATTN_REGS], v[PATTN_REGS] = {};
+    pattn_load(
+        is_q ? a.op.q + row * a.op.q_ld + (size_t)attn_head(t, u) * e : a.rope.k + row * a.rope.k_ld + (size_t)t.g * e,
+        e, lane, x);
+    if (!is_q) pattn_load(a.rope.v + row * a.rope.v_ld + (size_t)t.g * e, e, lane, v);
+    const float *const norm = is_q ? (a.rope.q_norm ? norms : 0) : (a.rope.k_norm ? norms + e : 0);
+    const float *const cos = (const float *)(shared + l.tables) + (row - t.q0) * e;
+    pattn_rotate(x, norm, a.rope.eps, cos, cos + e / 2, e, lane);
+    if (!is_q) {
+      pattn_fresh(a, t, l, shared, x, v, p, lane);
+      continue;
+    }
+    float *const to = (float *)(shared + l.q) + u * e + lane;
+#pragma unroll
+    for (uint32_t j = 0; j < PATTN_REGS; j++)
+      if (32 * j < e) to[32 * j] = x[j];
+  }
+}
+
+/* scores[q][p] = scale * (chain over e), a thread each. */
+DF_DEV void pattn_scores(const attn_args &a, uint32_t n, const attn_layout &l, uint8_t *shared) {
+  const uint32_t e = a.op.head_dim, all = DF_KV_CHUNK * n;
+  const float scale = a.op.scale;
+  float *const scores = (float *)(shared + l.scores);
+#pragma unroll 1
+  for (uint32_t u = threadIdx.x; u < all; u += ATTN_THREADS) {
+    const uint8_t *const k = shared + l.k + u % DF_KV_CHUNK * l.k_ld * 2;
+    const float *const q = (const float *)(shared + l.q) + u / DF_KV_CHUNK * e;
+    float acc = 0;
+#pragma unroll 4
+    for (uint32_t j = 0; j < e; j += 8) {
+      float kv[8];
+      chunk_eight<true>(k + 2 * j, kv);
+      const float4 x = *(const float4 *)(q + j), y = *(const float4 *)(q + j + 4);
+      acc = fmaf(kv[0], x.x, acc);
+      acc = fmaf(kv[1], x.y, acc);
+      acc = fmaf(kv[2], x.z, acc);
+      acc = fmaf(kv[3], x.w, acc);
+      acc = fmaf(kv[4], y.x, acc);
+      acc = fmaf(kv[5], y.y, acc);
+      acc = fmaf(kv[6], y.z, acc);
+      acc = fmaf(kv[7], y.w, acc);
+    }
+    scores[u] = acc * scale;
+  }
+}
+
+/* Scores of query q become weights, by one warp; maximum and sum to its part. As chunk_softmax. */
+DF_DEV void pattn_softmax(const attn_layout &l, uint8_t *shared, uint32_t q, uint32_t lane, float *part) {
+  float *const scores = (float *)(shared + l.scores) + q * DF_KV_CHUNK;
+  const uint32_t *const seen = (const uint32_t *)(shared + l.seen);
+  const bool on0 = seen[lane] >> q & 1, on1 = seen[lane + 32] >> q & 1;
+  const float s0 = on0 ? scores[lane] : -INFINITY, s1 = on1 ? scores[lane + 32] : -INFINITY;
+  const float other0 = port_xor(s0, 16), other1 = port_xor(s1, 16);
+  float m = math_max2(s0, -INFINITY); /* right in lanes 0..15: pages 0, 1, 2, 3 */
+  m = math_max2(other0, m);
+  m = math_max2(s1, m);
+  m = math_max2(other1, m);
+  for (uint32_t w = 8; w > 0; w /= 2) m = math_max2(m, port_xor(m, w));
+  m = port_from(m, 0);
+  const float p0 = on0 ? math_exp(s0 - m) : 0.0f, p1 = on1 ? math_exp(s1 - m) : 0.0f;
+  scores[lane] = p0;
+  scores[lane + 32] = p1;
+  const float next0 = port_xor(p0, 16), next1 = port_xor(p1, 16);
+  const float sum = math_tree16((p0 + next0) + (p1 + next1));
+  if (lane == 0) *(float2 *)part = {m, sum};
+}
+
+/* Positions of the chunk up to the last one that any query sees. All threads answer alike. */
+DF_DEV uint32_t pattn_end(const attn_layout &l, const uint8_t *shared) {
+  const uint32_t *const seen = (const uint32_t *)(shared + l.seen);
+  uint32_t end = DF_KV_CHUNK;
+#pragma unroll 1
+  while (end > 0 && seen[end - 1] == 0) end--;
+  return end;
+}
+
+/* Weighted values of the chunk to its part: two neighbouring elements of one query a thread, a chain over the visible
+ * positions each. */
+DF_DEV void pattn_values(const attn_args &a, uint32_t n, const attn_layout &l, const uint8_t *shared, float *parts,
+                         uint32_t end) {
+  const uint32_t e = a.op.head_dim, pairs = e / 2, row = 2 * e;
+#pragma unroll 1
+  for (uint32_t u = threadIdx.x; u < pairs * n; u += ATTN_THREADS) {
+    const uint32_t pair = e == 128 ? u % 64 : u % 32, q = e == 128 ? u / 64 : u / 32;
+    const float *const weights = (const float *)(shared + l.scores) + q * DF_KV_CHUNK;
+    const uint32_t *const seen = (const uint32_t *)(shared + l.seen);
+    const uint8_t *v = shared + l.v + 4 * pair;
+    float2 acc = {0, 0};
+#pragma unroll 2
+    for (uint32_t p0 = 0; p0 < end; p0 += 4, v += 4 * row) {
+      const float4 w = *(const float4 *)(weights + p0);
+      const uint4 s = *(const uint4 *)(seen + p0);
+      const float2 x0 = chunk_pair<true>(v, 0), x1 = chunk_pair<true>(v + row, 0),
+                   x2 = chunk_pair<true>(v + 2 * row, 0);
+      const float2 x3 = chunk_pair<true>(v + 3 * row, 0);
+      const float2 y0 = {fmaf(x0.x, w.x, acc.x), fmaf(x0.y, w.x, acc.y)};
+      acc = s.x >> q & 1 ? y0 : acc;
+      const float2 y1 = {fmaf(x1.x, w.y, acc.x), fmaf(x1.y, w.y, acc.y)};
+      acc = s.y >> q & 1 ? y1 : acc;
+      const float2 y2 = {fmaf(x2.x, w.z, acc.x), fmaf(x2.y, w.z, acc.y)};
+      acc = s.z >> q & 1 ? y2 : acc;
+      const float2 y3 = {fmaf(x3.x, w.w, acc.x), fmaf(x3.y, w.w, acc.y)};
+      acc = s.w >> q & 1 ? y3 : acc; /* what it does not see may be anything */
+    }
+    *(float2 *)(parts + (size_t)q * (ATTN_HEADER + e) + ATTN_HEADER + 2 * pair) = acc;
+  }
+}
+
+/* A chunk whose old K and V are on their way, to parts; first: of the block's chunks. */
+DF_DEV void pattn_chunk(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, uint32_t chunk,
+                        bool first, uint32_t end) {
+  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = t.n;
+  float *const parts = attn_part(a, t, chunk, 0);
+  port_copy_wait<0>(); /* what a thread fetched and what a warp writes now are other rows of K and V */
+  port_block_sync();   /* tables, norms */
+  pattn_vectors(a, t, l, shared, first);
+  port_block_sync();
+  pattn_scores(a, n, l, shared);
+  port_block_sync();
+  for (uint32_t q = warp; q < n; q += ATTN_WARPS)
+    pattn_softmax(l, shared, q, lane, parts + (size_t)q * (ATTN_HEADER + a.op.head_dim));
+  port_block_sync();
+  pattn_values(a, n, l, shared, parts, end);
+  port_block_sync(); /* K, V, weights are free for the next chunk */
+}
+
+/* The parts of one query, by one warp; lanes hold quads of its elements. Every running maximum is a prefix, so a scan
+ * finds those of 32 chunks at once. What is there before the first part is -0 times 0: it changes nothing, not even a
+ * zero's sign. */
+DF_DEV void pattn_merge(const attn_args &a, const attn_block &t, uint32_t q, uint32_t lane) {
+  enum { DEEP = 4 };
+  const uint32_t e = a.op.head_dim, j = 4 * math_min(lane, e / 4 - 1);
+  const size_t step = (size_t)a.op.tile_rows * t.group * (ATTN_HEADER + e);
+  const float *part = attn_part(a, t, t.c0, q);
+  float4 v = make_float4(-0.0f, -0.0f, -0.0f, -0.0f);
+  float m = -INFINITY, sum = 0;
+#pragma unroll 1
+  for (uint32_t left = t.c1 - t.c0; left > 0; left -= math_min(left, 32), part += 32 * step) {
+    const uint32_t n = math_min(left, 32);
+    const float *const head = part + math_min(lane, n - 1) * step, *next = part + ATTN_HEADER + j;
+    float mine = port_load(head);
+    const float xs = port_load(head + 1);
+    float4 x[DEEP];
+#pragma unroll
+    for (uint32_t d = 0; d < DEEP; d++, next += step)
+      if (d < n) x[d] = port_load4(next);
+    if (lane >= n) mine = -INFINITY;
+    float most = mine;
+#pragma unroll 1
+    for (uint32_t d = 1; d < 32; d *= 2) {
+      const float before = port_up(most, d);
+      if (lane >= d) most = math_max2(before, most);
+    }
+    most = math_max2(m, most);
+    float before = port_up(most, 1);
+    if (lane == 0) before = m;
+    const float fa = before == -INFINITY ? 0.0f : math_exp(before - most);
+    const float fb = mine == -INFINITY ? 0.0f : math_exp(mine - most);
+    m = port_from(most, 31);
+#pragma unroll 1
+    for (uint32_t i = 0; i < n; i += DEEP) {
+#pragma unroll
+      for (uint32_t d = 0; d < DEEP; d++, next += step) {
+        if (i + d >= n) break;
+        const float f = port_from(fa, i + d), h = port_from(fb, i + d);
+        sum = fmaf(sum, f, port_from(xs, i + d) * h);
+        v.x = fmaf(v.x, f, x[d].x * h);
+        v.y = fmaf(v.y, f, x[d].y * h);
+        v.z = fmaf(v.z, f, x[d].z * h);
+        v.w = fmaf(v.w, f, x[d].w * h);
+        if (i + d + DEEP < n) x[d] = port_load4(next);
+      }
+    }
+  }
+  if (4 * lane >= e) return;
+  float4 out = make_float4(0, 0, 0, 0);
+  if (sum != 0.0f) out = make_float4(v.x / sum, v.y / sum, v.z / sum, v.w / sum);
+  *(float4 *)(a.op.out.f + (size_t)attn_row(t, q) * a.op.out.k + attn_head(t, q) * e + j) = out;
+}
+
+#endif
