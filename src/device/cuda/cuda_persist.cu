@@ -103,13 +103,17 @@ DF_DEV void persist_run_merge(const persist_self &me, const persist_stage &st, u
   const attn_args &a = st.attn;
   persist_kept *const keep = (persist_kept *)(me.work + me.p.kept_at);
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const bool known =
+      st.again && st.units <= gridDim.x; /* one query a block, the same as in the stage like this before */
   bool wait = true;
 #pragma unroll 1
   for (uint32_t u0 = persist_first(st.shift); u0 < st.units; u0 += MMA_WARPS * gridDim.x) {
     const uint32_t u = u0 + warp * gridDim.x, q = u % a.queries;
-    attn_block t = keep->merge;
+    attn_block t = {};
     bool live = u < st.units;
-    if (live && !(st.again && st.units <= gridDim.x)) {
+    if (known) {
+      t = keep->merge;
+    } else if (live) {
       live = attn_find(a, u / a.queries, &t);
       if (!live) t.n = 0;
       if (threadIdx.x == 0) keep->merge = t;
