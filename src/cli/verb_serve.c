@@ -16,6 +16,7 @@
 #include "cli/verbs.h"
 #include "draft/draft.h"
 #include "model/model.h"
+#include "model/plan.h"
 #include "server/server.h"
 
 enum { KEYS_MAX = 1024, DEFAULT_PARALLEL = 8, DEFAULT_QUEUE = 256 };
@@ -130,10 +131,6 @@ static df_status choose_alias(serve *s, const df_opts *o, df_error *err) {
 
 /* ---- sizes ---- */
 
-static size_t token_bytes(const df_config *c, bool f32) {
-  return (size_t)2 * c->n_layers * c->n_kv_heads * c->head_dim * (f32 ? 4 : 2);
-}
-
 static uint64_t quarter_of_memory(void) {
   const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
   return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size / 4 : UINT64_MAX;
@@ -149,8 +146,8 @@ static df_status choose_sizes(serve *s, const df_opts *o, df_sched_params *p, df
   df_session_params *sp = &p->engine.session;
   const uint32_t trained = s->l.info.n_ctx_train;
   if (sp->n_ctx == 0) sp->n_ctx = trained && trained < 8192 ? trained : 8192;
-  size_t each = token_bytes(&s->l.model->cfg, sp->kv_f32);
-  if (s->l.draft) each += token_bytes(&s->l.draft->cfg, sp->kv_f32);
+  uint64_t each = df_kv_token_bytes(&s->l.model->cfg, sp->kv_f32);
+  if (s->l.draft) each += df_kv_token_bytes(&s->l.draft->cfg, sp->kv_f32);
   const uint64_t all = (uint64_t)p->engine.max_seqs * sp->n_ctx;
   const bool given = df_opt_given(o, OPT_KV_MEMORY);
   uint64_t tokens = kv_memory(o) / each;

@@ -239,12 +239,13 @@ static void step_group(df_engine *e, df_request **q, uint32_t n, uint32_t width)
   const df_status s = df_spec_step(&e->step, items, m, width, !any_greedy, &t, &why);
   const uint64_t made = df_mem_alloc_count() - allocs;
   e->totals.model_ns += t.draft_ns + t.verify_ns + t.inject_ns;
-  if (s == DF_OK && e->auto_width)
-    df_width_note(&e->costs, m, width, depth / m, df_step_verify_ms(&t), df_step_draft_ms(&t));
+  const bool learn = s == DF_OK && e->auto_width;
+  if (learn) df_width_note(&e->costs, m, width, depth / m, df_step_verify_ms(&t), df_step_draft_ms(&t));
+  const double plain_steps = learn ? df_width_plain_steps(&e->costs, m, width, depth / m) : 0;
   for (uint32_t i = 0; i < m; i++) {
     df_error own = why;
     who[i]->r.stats.step_allocations += made;
-    if (s == DF_OK) df_width_account(&e->costs, &who[i]->est, m, width, depth / m, items[i].accepted + 1);
+    if (learn) df_width_account(&who[i]->est, plain_steps, items[i].accepted + 1);
     alone(who[i], s == DF_OK ? step_done(e, who[i], &items[i], &t, &own) : s, &own);
   }
 }

@@ -6,15 +6,7 @@
 #include "base/size.h"
 #include "format/tensor_names.h"
 
-static int float_id(const char *dtype) {
-  static const struct {
-    const char *name;
-    int id;
-  } map[] = {{"F32", 0}, {"F16", 1}, {"BF16", 30}};
-  for (size_t i = 0; i < DF_COUNT_OF(map); i++)
-    if (strcmp(map[i].name, dtype) == 0) return map[i].id;
-  return -1;
-}
+static bool is_scale_type(int dtype) { return dtype == 0 || dtype == 1 || dtype == 30; /* F32, F16, BF16 */ }
 
 /* "X_scale_inv" (which, too, is multiplied with) or "X_scale". */
 static const df_st_tensor *scales_of(const df_st *st, const df_st_tensor *w) {
@@ -62,8 +54,8 @@ df_status df_scale_find(const df_st *st, const char *path, const df_st_tensor *w
                    "one for each block of %d x %d of a matrix of %llu x %llu",
                    path, (unsigned long long)s->n_values, s->name, DF_SCALE_BLOCK, DF_SCALE_BLOCK,
                    (unsigned long long)w->shape[0], (unsigned long long)w->shape[1]);
-  v.dtype = float_id(s->dtype);
-  if (v.dtype < 0)
+  v.dtype = df_st_dtype_id(s->dtype);
+  if (!is_scale_type(v.dtype))
     return DF_FAIL(err, DF_ERR_UNSUPPORTED, "could not use \"%s\": tensor \"%.200s\" is of type %s, expected floats",
                    path, s->name, s->dtype);
   *out = v;

@@ -19,8 +19,7 @@ struct df_source {
   df_config config;
 };
 
-/* Names whose ggml ids exist; data of the others is only listed. */
-static int dtype_of(const char *st_dtype) {
+int df_st_dtype_id(const char *st_dtype) {
   static const struct {
     const char *name;
     int id;
@@ -38,7 +37,7 @@ static void view_gguf(const df_gguf_tensor *t, df_tensor_view *v) {
 }
 
 static void view_st(const df_st_tensor *t, df_tensor_view *v) {
-  *v = (df_tensor_view){.name = t->name, .dtype = dtype_of(t->dtype), .dims = {1, 1, 1, 1}};
+  *v = (df_tensor_view){.name = t->name, .dtype = df_st_dtype_id(t->dtype), .dims = {1, 1, 1, 1}};
   if (t->n_dims > 4) {
     v->dtype = -1;
     return;

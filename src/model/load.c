@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "kernels/encode.h"
-#include "model/pack_cache.h"
 #include "model/load_f8.h"
+#include "model/pack_cache.h"
 
 enum { STRIPS_PER_TASK = 32, DROP_EVERY = 16 };
 
@@ -275,11 +275,13 @@ static void load_vector(const vector_req *r, uint8_t *block) {
   *r->dst = dst;
 }
 
-static df_status pack_all(df_loader *l, uint8_t *block, df_progress_fn progress, void *user, df_error *err) {
+static df_status pack_all(const df_loader *l, df_progress_fn progress, void *user, df_error *err) {
   uint32_t max_k = 0;
   bool f8 = false;
-  for (size_t i = 0; i < l->n_m; i++) max_k = DF_MAX(max_k, l->m[i].w.k);
-  for (size_t i = 0; i < l->n_m; i++) f8 |= l->m[i].view.dtype == DF_F8;
+  for (size_t i = 0; i < l->n_m; i++) {
+    max_k = DF_MAX(max_k, l->m[i].w.k);
+    f8 |= l->m[i].view.dtype == DF_F8;
+  }
   float *rows = NULL;
   if (l->exact || l->rounds || f8) { /* rounded rows take less than floats do */
     rows = df_alloc((size_t)df_pool_threads(l->pool) * DF_LANES * max_k * 2 * sizeof *rows);
@@ -288,15 +290,13 @@ static df_status pack_all(df_loader *l, uint8_t *block, df_progress_fn progress,
   df_status s = DF_OK;
   size_t done = 0;
   for (size_t i = 0; i < l->n_m && s == DF_OK; i++) {
-    matrix_req *r = &l->m[i];
+    const matrix_req *r = &l->m[i];
     if (r->view.dtype == DF_F8) {
       s = df_f8_check(&r->view, err);
       if (s != DF_OK) break;
     }
-    r->w.data = block + r->offset;
     pack_job job = job_of(l, r, rows);
     df_pool_for(l->pool, (df_strips(r->w.n) + STRIPS_PER_TASK - 1) / STRIPS_PER_TASK, pack_task, &job);
-    *r->dst = r->w;
     df_source_drop(l->src, &r->view);
     if (i % DROP_EVERY == DROP_EVERY - 1) df_source_drop_all(l->src); /* what reading ahead mapped meanwhile */
     done += r->w.strip_bytes * df_strips(r->w.n);
@@ -356,12 +356,10 @@ static void bind_all(df_loader *l, uint8_t *block) {
 static df_status fill_block(df_loader *l, uint8_t *block, df_progress_fn progress, void *user, df_error *err) {
   df_pack_cache c;
   const bool keep = cache_place(l, &c);
+  bind_all(l, block);
   l->was_cached = keep && df_pack_cache_read(&c, l->pool, block, l->bytes);
-  if (l->was_cached) {
-    bind_all(l, block);
-    return DF_OK;
-  }
-  DF_TRY(pack_all(l, block, progress, user, err));
+  if (l->was_cached) return DF_OK;
+  DF_TRY(pack_all(l, progress, user, err));
   if (keep && !df_pack_cache_write(&c, l->pool, block, l->bytes))
     df_log(DF_LOG_WARN, "could not keep packed weights in \"%s\"", c.path);
   return DF_OK;

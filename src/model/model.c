@@ -104,10 +104,13 @@ static df_status load_weights(df_model *m, const df_model_params *p, df_error *e
   if (!m->layers) return DF_OOM(err, "layers", m->cfg.n_layers * sizeof *m->layers);
   df_loader *l;
   DF_TRY(df_loader_create(m->source, m->pool, p->exact, &l, err));
-  const df_plan plan = df_plan_make(&m->cfg, p);
+  df_plan plan;
   df_loader_place(l, m->device, "the weights");
   df_loader_cache(l, p->weights_cache);
-  if (!df_device_is_host(m->device)) df_loader_also(l, plan.bytes, plan.text);
+  if (!df_device_is_host(m->device)) { /* reads the draft's list of tensors */
+    plan = df_plan_make(&m->cfg, p);
+    df_loader_also(l, plan.bytes, plan.text);
+  }
   df_status s = request_all(m, l, err);
   if (s == DF_OK) s = df_loader_run(l, p->progress, p->progress_user, &m->block, &m->block_bytes, err);
   m->weights_cached = s == DF_OK && df_loader_was_cached(l);

@@ -9,8 +9,12 @@ uint32_t df_context_default(const df_config *c) {
   return DF_MIN(c->context_length ? c->context_length : DF_DEFAULT_CTX, (uint32_t)DF_DEFAULT_CTX);
 }
 
-/* Keys and values of one token as f16, which is what cards keep. */
-static uint64_t token_bytes(const df_config *c) { return (uint64_t)4 * c->n_layers * c->n_kv_heads * c->head_dim; }
+uint64_t df_kv_token_bytes(const df_config *c, bool f32) {
+  return (uint64_t)2 * c->n_layers * c->n_kv_heads * c->head_dim * (f32 ? 4 : 2);
+}
+
+/* Cards keep f16. */
+static uint64_t token_bytes(const df_config *c) { return df_kv_token_bytes(c, false); }
 
 /* Bytes of all tensors of the draft; *token: of its part of the pool. */
 static uint64_t draft_bytes(const char *path, uint64_t *token) {

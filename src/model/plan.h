@@ -11,6 +11,9 @@
 
 enum { DF_DEFAULT_CTX = 8192 }; /* bounds the page table; memory of the host is used only as far as texts go */
 
+/* Keys and values of one token, in f32 or f16. */
+uint64_t df_kv_token_bytes(const df_config *c, bool f32);
+
 /* Positions of one sequence when nobody says how many. */
 uint32_t df_context_default(const df_config *c);
 

@@ -31,7 +31,6 @@ typedef enum conn_state {
 enum {
   PIPELINE_MAX = 64 << 10,   /* bytes that may come while a request is at work */
   LINGER_BYTES = 64 << 20,   /* thrown away at most after an early answer */
-  SEND_BUFFER = 64 << 10,    /* of the system for each connection: bounds what a slow reader costs */
   BODY_PIECE_MAX = 256 << 10 /* taken at once */
 };
 

@@ -201,16 +201,15 @@ static double rate(const df_width_costs *c, df_width_estimate *const *e, uint32_
   return ms > 0 ? tokens / ms : 0;
 }
 
-/* What such a step costs, in plain steps of the group; 0 when that is not known. */
-static double plain_steps(const df_width_costs *c, uint32_t n, uint32_t w, uint32_t depth) {
+double df_width_plain_steps(const df_width_costs *c, uint32_t n, uint32_t width, uint32_t depth) {
+  if (width == 1) return 1;
   const double plain = step_cost(c, n, 1, depth);
-  return plain > 0 ? step_cost(c, n, w, depth) / plain : 0;
+  return plain > 0 ? step_cost(c, n, width, depth) / plain : 0;
 }
 
-void df_width_account(const df_width_costs *c, df_width_estimate *e, uint32_t n, uint32_t width, uint32_t depth,
-                      uint32_t tokens) {
+void df_width_account(df_width_estimate *e, double plain_steps, uint32_t tokens) {
   e->tokens += tokens;
-  if (width > 1) e->saved += tokens - plain_steps(c, n, width, depth);
+  e->saved += tokens - plain_steps;
 }
 
 /* ---- the choice ----------------------------------------------------------------------------------------- */
@@ -261,7 +260,7 @@ uint32_t df_width_choose(df_width_costs *c, df_width_estimate *const *e, uint32_
     }
   }
   if (best == 1 || plain == 0) return 1;
-  const double gain = best_rate / plain, steps = plain_steps(c, n, best, depth), sticky = k_sticky * c->wake;
+  const double gain = best_rate / plain, steps = df_width_plain_steps(c, n, best, depth), sticky = k_sticky * c->wake;
   c->since_probe++;
   if (!can_afford(e, n, steps, gain)) {
     c->drafting = false;

@@ -74,9 +74,10 @@ void df_width_estimate_update(df_width_estimate *e, uint32_t n_drafted, uint32_t
 void df_width_estimate_fade(df_width_estimate *e);
 /* E(w), at least 1. */
 double df_width_expected(const df_width_estimate *e, uint32_t width);
-/* A step of n requests at this width brought this one `tokens`: on its account. */
-void df_width_account(const df_width_costs *c, df_width_estimate *e, uint32_t n, uint32_t width, uint32_t depth,
-                      uint32_t tokens);
+/* What a step of n requests at this width costs, in plain steps of theirs; 0 when that is not known. */
+double df_width_plain_steps(const df_width_costs *c, uint32_t n, uint32_t width, uint32_t depth);
+/* A step that costs so many plain steps brought the request `tokens`: on its account. */
+void df_width_account(df_width_estimate *e, double plain_steps, uint32_t tokens);
 
 /* Two measurements at start: with nothing in the cache, and at `depth` positions. */
 void df_width_cost_calibrate(df_width_cost *c, uint32_t rows, double ms_empty, uint32_t depth, double ms_deep);

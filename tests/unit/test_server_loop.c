@@ -72,26 +72,28 @@ static void *client(void *arg) {
   return NULL;
 }
 
+/* A server of these handlers until its loop ends, with `clients` at work beside it. */
+static void run_server(rig *r, df_http_ops ops, uint32_t write_s, void *(*clients)(void *)) {
+  pthread_t thread;
+  df_error err = {0};
+  r->base = df_http_base();
+  assert_non_null(r->base);
+  const df_http_params p = {
+      .host = "127.0.0.1", .max_body = 100, .max_connections = 4, .write_s = write_s, .ops = ops, .user = r};
+  if (df_http_create(r->base, &p, &r->http, &err) != DF_OK) fail_msg("%s", err.msg);
+  r->port = df_http_port(r->http);
+  assert_int_equal(pthread_create(&thread, NULL, clients, r), 0);
+  assert_true(event_base_dispatch(r->base) >= 0);
+  df_http_free(r->http);
+  event_base_free(r->base);
+  (void)pthread_join(thread, NULL);
+}
+
 /* The limit for writing an answer begins with the answer, not when the loop last looked at the clock. */
 static void test_deadline__counts_from_when_it_is_set(void **state) {
   (void)state;
-  rig r = {.base = df_http_base()};
-  pthread_t thread;
-  df_error err = {0};
-  assert_non_null(r.base);
-  const df_http_params p = {.host = "127.0.0.1",
-                            .max_body = 100,
-                            .max_connections = 4,
-                            .write_s = 1,
-                            .ops = {no_head, slow_request, refuse, done},
-                            .user = &r};
-  if (df_http_create(r.base, &p, &r.http, &err) != DF_OK) fail_msg("%s", err.msg);
-  r.port = df_http_port(r.http);
-  assert_int_equal(pthread_create(&thread, NULL, client, &r), 0);
-  assert_true(event_base_dispatch(r.base) >= 0);
-  df_http_free(r.http);
-  event_base_free(r.base);
-  (void)pthread_join(thread, NULL);
+  rig r = {0};
+  run_server(&r, (df_http_ops){no_head, slow_request, refuse, done}, 1, client);
   if (strncmp(r.got, "HTTP/1.1 200 ", 13) != 0 || !strstr(r.got, "\r\n\r\nlate"))
     fail_msg("the client of a slow handler got \"%s\"", r.got);
 }
@@ -150,23 +152,8 @@ static void *two_clients(void *arg) {
  * refused to read. */
 static void test_deadline__a_stopped_process_cuts_nobody(void **state) {
   (void)state;
-  rig r = {.base = df_http_base()};
-  pthread_t thread;
-  df_error err = {0};
-  assert_non_null(r.base);
-  const df_http_params p = {.host = "127.0.0.1",
-                            .max_body = 100,
-                            .max_connections = 4,
-                            .write_s = 2,
-                            .ops = {no_head, stall_request, refuse, stall_done},
-                            .user = &r};
-  if (df_http_create(r.base, &p, &r.http, &err) != DF_OK) fail_msg("%s", err.msg);
-  r.port = df_http_port(r.http);
-  assert_int_equal(pthread_create(&thread, NULL, two_clients, &r), 0);
-  assert_true(event_base_dispatch(r.base) >= 0);
-  df_http_free(r.http);
-  event_base_free(r.base);
-  (void)pthread_join(thread, NULL);
+  rig r = {0};
+  run_server(&r, (df_http_ops){no_head, stall_request, refuse, stall_done}, 2, two_clients);
   assert_true(r.other_ok);
   if (!strstr(r.got, "one ") || !strstr(r.got, "three\r\n0\r\n\r\n")) fail_msg("the stream was \"%s\"", r.got);
 }

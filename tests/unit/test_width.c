@@ -136,7 +136,7 @@ static void test_account__a_bad_text_loses_little(void **state) {
   for (int i = 0; i < 400; i++) {
     const uint32_t w = df_width_choose(&c, &one, 1, 16, 0);
     spent += df_width_cost_at(&c.verify, w, 0) + (w > 1 ? df_width_cost_at(&c.draft, w, 0) : 0);
-    df_width_account(&c, &e, 1, w, 0, 1);
+    df_width_account(&e, df_width_plain_steps(&c, 1, w, 0), 1);
     if (w > 1)
       df_width_estimate_update(&e, w - 1, 0);
     else
@@ -186,7 +186,7 @@ static void test_choose__a_hopeless_draft_costs_at_most_its_probes(void **state)
       probes++;
       df_width_estimate_update(&e, w - 1, 0);
     }
-    df_width_account(&c, &e, 1, w, 0, 1);
+    df_width_account(&e, df_width_plain_steps(&c, 1, w, 0), 1);
     plain += df_width_cost_at(&c.verify, 1, 0);
     spent += df_width_cost_at(&c.verify, w, 0) + (w > 1 ? df_width_cost_at(&c.draft, w, 0) : 0);
   }

@@ -136,7 +136,7 @@ static double auto_ms(player *p, const machine *m, const text *t) {
     ms += verify + draft;
     tick(p);
     df_width_note(&p->costs, 1, w, DEPTH, seen(p, verify), seen(p, draft));
-    df_width_account(&p->costs, &e, 1, w, DEPTH, n);
+    df_width_account(&e, df_width_plain_steps(&p->costs, 1, w, DEPTH), n);
     if (w == 1) {
       df_width_estimate_fade(&e);
     } else {
