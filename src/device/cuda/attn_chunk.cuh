@@ -210,9 +210,10 @@ DF_DEV void chunk_scores(const attn_args &a, const attn_block &t, const attn_lay
   }
 }
 
-/* Maximum and exponentials of query q by one warp; lane i holds positions i and i + 32, pages are halves of those.
+/* Weights p0, p1 of the positions lane and lane + 32 from query q's scores, by one warp; pages are halves of those.
  * Returns maximum and sum in all lanes. */
-DF_DEV float2 chunk_softmax(const attn_layout &l, uint8_t *shared, uint32_t q, uint32_t lane) {
+DF_DEV float2 chunk_weights(const attn_layout &l, const uint8_t *shared, uint32_t q, uint32_t lane, float &p0,
+                            float &p1) {
   const float *scores = (const float *)(shared + l.scores) + q * DF_KV_CHUNK;
   const uint32_t *seen = (const uint32_t *)(shared + l.seen);
   const bool on0 = seen[lane] >> q & 1, on1 = seen[lane + 32] >> q & 1;
@@ -224,12 +225,19 @@ DF_DEV float2 chunk_softmax(const attn_layout &l, uint8_t *shared, uint32_t q, u
   m = math_max2(other1, m);
   for (uint32_t w = 8; w > 0; w /= 2) m = math_max2(m, port_xor(m, w));
   m = port_from(m, 0);
-  const float p0 = on0 ? math_exp(s0 - m) : 0.0f, p1 = on1 ? math_exp(s1 - m) : 0.0f;
-  float *p = (float *)(shared + l.p);
-  p[lane * l.p_ld + q] = p0;
-  p[(lane + 32) * l.p_ld + q] = p1;
+  p0 = on0 ? math_exp(s0 - m) : 0.0f;
+  p1 = on1 ? math_exp(s1 - m) : 0.0f;
   const float next0 = port_xor(p0, 16), next1 = port_xor(p1, 16);
   const float2 r = {m, math_tree16((p0 + next0) + (p1 + next1))};
+  return r;
+}
+
+/* The same, weights to where chunk_values reads them. */
+DF_DEV float2 chunk_softmax(const attn_layout &l, uint8_t *shared, uint32_t q, uint32_t lane) {
+  float p0, p1, *const p = (float *)(shared + l.p);
+  const float2 r = chunk_weights(l, shared, q, lane, p0, p1);
+  p[lane * l.p_ld + q] = p0;
+  p[(lane + 32) * l.p_ld + q] = p1;
   return r;
 }
 

@@ -12,26 +12,18 @@
  */
 #include "device/cuda/cuda_math.cuh"
 #include "device/cuda/cuda_ops.cuh"
+#include "device/cuda/cuda_parts.cuh"
 #include "device/cuda/cuda_start.cuh"
 #include "kernels/layout.h"
 
 enum { F8_WARPS = 8, F8_THREADS = 32 * F8_WARPS, F8_TILES = DF_F8_BLOCK / 16, F8_DEEP = 3 };
-
-typedef struct f8_part {
-  const uint8_t *w;
-  size_t strip_bytes;
-  const float *bias;
-  float *y;
-  size_t ld;
-  uint32_t n, strip0;
-} f8_part;
 
 typedef struct f8_args {
   const float *x;
   const uint32_t *n_rows;
   uint32_t k, n_parts;
   bool add;
-  f8_part part[DF_LINEAR_PARTS];
+  cuda_part part[DF_LINEAR_PARTS];
 } f8_args;
 
 /* What a lane reads of a block: 4 codes of two outputs for each tile of 16 k, and their scales. */
@@ -102,9 +94,8 @@ __global__ void __launch_bounds__(F8_THREADS) f8_kernel(const __grid_constant__ 
   float *const sums = (float *)shared; /* [warp][NT * 4][lane] */
   port_launch_next();
   const uint32_t strip = blockIdx.x, row0 = blockIdx.y * 8 * NT, lane = threadIdx.x % 32, reg = threadIdx.x / 32;
-  uint32_t part = 0, m = 0;
-  while (part + 1 < a.n_parts && strip >= a.part[part + 1].strip0) part++;
-  const f8_part &p = a.part[part];
+  uint32_t m = 0;
+  const cuda_part &p = cuda_part_of(a.part, a.n_parts, strip);
   float acc[NT * 4];
   if (!f8_share<NT>(a, p.w + (size_t)(strip - p.strip0) * p.strip_bytes, row0, &m, acc)) return;
 #pragma unroll
@@ -123,17 +114,12 @@ __global__ void __launch_bounds__(F8_THREADS) f8_kernel(const __grid_constant__ 
 
 int df_cuda_f8_linear(const df_cuda_env *env, const df_op_linear *op) {
   f8_args a = {};
-  uint32_t strips = 0;
   a.x = op->x.f;
   a.n_rows = op->n_rows;
   a.k = op->x.k;
   a.add = op->add;
   a.n_parts = op->n_parts;
-  for (uint32_t i = 0; i < op->n_parts; i++) {
-    const df_linear_part *p = &op->part[i];
-    a.part[i] = {p->w->data, p->w->strip_bytes, p->bias, p->y, p->ld, p->w->n, strips};
-    strips += df_strips(p->w->n);
-  }
+  const uint32_t strips = cuda_parts(op, a.part);
   const uint32_t nt = env->max_rows > 8 ? 2 : 1, tiles = (env->max_rows + 8 * nt - 1) / (8 * nt);
   const start_shape s = {dim3(strips, tiles), F8_THREADS, F8_WARPS * nt * 4 * 32 * sizeof(float), 0};
   return nt == 2 ? start_kernel(env, f8_kernel<2>, s, a) : start_kernel(env, f8_kernel<1>, s, a);

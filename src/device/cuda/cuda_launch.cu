@@ -110,9 +110,8 @@ static bool find_ahead(const df_cuda_env *env, const df_op *ops, uint32_t n, df_
   return false;
 }
 
-/* Whether the norm may run inside the product that reads x: same rows, nothing written over its input meanwhile. */
-static bool norm_fits(const df_cuda_env *env, const df_op_norm *a, const df_act *x, const uint32_t *n_rows,
-                      const float *y) {
+bool df_cuda_norm_goes_in(const df_cuda_env *env, const df_op_norm *a, const df_act *x, const uint32_t *n_rows,
+                          const float *y) {
   const float *const end = a->x + (size_t)env->max_rows * a->out.k;
   return !a->out.q && a->out.f == x->f && a->out.f != a->x && a->out.k == x->k && a->n_rows == n_rows &&
          (y + 1 <= a->x || y >= end);
@@ -122,7 +121,7 @@ static bool norm_fits_linear(const df_cuda_env *env, const df_op_norm *a, const 
   const form f = form_of(b->part[0].w);
   if (b->add || (f != FORM_BF16 && f != FORM_F16)) return false;
   for (uint32_t i = 0; i < b->n_parts; i++)
-    if (form_of(b->part[i].w) != f || !norm_fits(env, a, &b->x, b->n_rows, b->part[i].y)) return false;
+    if (form_of(b->part[i].w) != f || !df_cuda_norm_goes_in(env, a, &b->x, b->n_rows, b->part[i].y)) return false;
   return true;
 }
 
@@ -148,7 +147,8 @@ static int launch_norm(const df_cuda_env *env, const df_op *ops, uint32_t n, uin
   }
   if (n > 1 && ops[1].kind == DF_OP_FFN_UP) {
     const df_op_ffn_up *b = (const df_op_ffn_up *)ops[1].args;
-    if (ffn_in_one(b) && norm_fits(env, a, &b->x, b->n_rows, b->out.f) && df_cuda_mma_takes_norm(env, a->out.k)) {
+    if (ffn_in_one(b) && df_cuda_norm_goes_in(env, a, &b->x, b->n_rows, b->out.f) &&
+        df_cuda_mma_takes_norm(env, a->out.k)) {
       const bool soon = find_ahead(env, ops + 2, n - 2, &ahead);
       return df_cuda_mma_ffn_up(env, b, a, soon ? &ahead : 0);
     }

@@ -36,6 +36,10 @@ int df_cuda_mma_linear(const df_cuda_env *env, const df_op_linear *a, const df_o
                        const df_cuda_ahead *ahead);
 int df_cuda_mma_ffn_up(const df_cuda_env *env, const df_op_ffn_up *a, const df_op_norm *norm,
                        const df_cuda_ahead *ahead);
+/* Whether a norm may run inside the product that reads x and writes y: same rows, nothing written over its input
+ * meanwhile. */
+bool df_cuda_norm_goes_in(const df_cuda_env *env, const df_op_norm *a, const df_act *x, const uint32_t *n_rows,
+                          const float *y);
 /* True when the kernel above can take the norm of max_rows rows of k values along. */
 bool df_cuda_mma_takes_norm(const df_cuda_env *env, uint32_t k);
 /* What a product over w (and u, its partner in an ffn_up) wants in L2 first. */

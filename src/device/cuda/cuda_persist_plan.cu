@@ -9,6 +9,7 @@
 #include "device/cuda/cuda_ops.cuh"
 #include "device/cuda/cuda_tune.h"
 #include "device/cuda/persist_plan.cuh"
+#include "device/cuda/rows_block.cuh"
 
 enum { LEAST_SLOTS = 3, MOST_SLOTS = 8, MOST_ROWS = 8 };
 
@@ -65,12 +66,8 @@ static bool takes_weights(planner *p, const df_weights *w) {
 
 /* ---- products ---- */
 
-static bool norm_goes_in(const planner *p, const df_op_norm *a, const df_act *x, const uint32_t *n_rows,
-                         const float *y) {
-  const float *const end = a->x + (size_t)p->env->max_rows * a->out.k;
-  return !a->out.q && a->out.f == x->f && a->out.f != a->x && a->out.k == x->k && a->n_rows == n_rows &&
-         (y + 1 <= a->x || y >= end);
-}
+/* Blocks read rows and norm weights by quads. */
+static bool has_quads(const mma_args *a) { return a->vector && (!a->norm_w || (uintptr_t)a->norm_w % 16 == 0); }
 
 static void add_product(planner *p, const mma_args *a) {
   const size_t work = persist_place_product(a->k, p->env->max_rows, a->pair, a->norm_w != 0).bytes;
@@ -84,6 +81,7 @@ static void add_product(planner *p, const mma_args *a) {
     if (p->tap) st->tap = *p->tap;
   }
   p->tap = 0;
+  p->shift = (p->shift + a->strips) % blocks_of(p);
 }
 
 static bool plan_linear(planner *p, const df_op_linear *op, const df_op_norm *norm) {
@@ -91,27 +89,25 @@ static bool plan_linear(planner *p, const df_op_linear *op, const df_op_norm *no
   for (uint32_t i = 0; i < op->n_parts; i++) {
     const df_linear_part *part = &op->part[i];
     if (!takes_weights(p, part->w)) return false;
-    if (norm && !norm_goes_in(p, norm, &op->x, op->n_rows, part->y)) return false;
+    if (norm && !df_cuda_norm_goes_in(p->env, norm, &op->x, op->n_rows, part->y)) return false;
   }
   mma_args a;
   df_cuda_mma_args_linear(op, norm, &a);
-  if (!a.vector || (norm && (uintptr_t)norm->w % 16 != 0)) return false;
+  if (!has_quads(&a)) return false;
   for (uint32_t i = 0; i < op->n_parts; i++)
     add_entry(p, op->part[i].w, 0, a.part[i].strip0, i ? PERSIST_SAME : p->shift);
   add_product(p, &a);
-  p->shift = (p->shift + a.strips) % blocks_of(p);
   return true;
 }
 
 static bool plan_ffn_up(planner *p, const df_op_ffn_up *op, const df_op_norm *norm) {
   if (!takes_weights(p, op->gate) || !takes_weights(p, op->up) || op->out.q) return false;
-  if (norm && !norm_goes_in(p, norm, &op->x, op->n_rows, op->out.f)) return false;
+  if (norm && !df_cuda_norm_goes_in(p->env, norm, &op->x, op->n_rows, op->out.f)) return false;
   mma_args a;
   df_cuda_mma_args_ffn_up(op, norm, &a);
-  if (!a.vector || (norm && (uintptr_t)norm->w % 16 != 0)) return false;
+  if (!has_quads(&a)) return false;
   add_entry(p, op->gate, op->up, 0, p->shift);
   add_product(p, &a);
-  p->shift = (p->shift + a.strips) % blocks_of(p);
   return true;
 }
 
@@ -138,6 +134,14 @@ static bool same_batch(const attn_args *a, const attn_args *b) {
          a->rope.sin == b->rope.sin;
 }
 
+static void add_attn(planner *p, persist_kind kind, uint32_t units, const attn_args &a, const attn_args *before) {
+  persist_stage *st = new_stage(p, kind, units, 0, 0);
+  if (!st) return;
+  st->attn = a;
+  st->again = before != 0 && same_batch(before, &a);
+  p->last = &st->attn;
+}
+
 /* ops[0] is a rotation; its attention follows. */
 static uint32_t plan_attn(planner *p, const df_op *ops, uint32_t n) {
   const df_op_rope_kv *rope = (const df_op_rope_kv *)ops[0].args;
@@ -155,29 +159,23 @@ static uint32_t plan_attn(planner *p, const df_op *ops, uint32_t n) {
   if (p->attn && (p->attn != l.bytes || p->attn_front != l.slots)) return 0; /* layers of one shape */
   p->attn = l.bytes;
   p->attn_front = l.slots;
-  for (uint32_t i = 0; i < 2; i++) {
-    const bool merge = i == 1;
-    persist_stage *st = merge ? new_stage(p, PERSIST_MERGE, places * a.queries, 0, 0)
-                              : new_stage(p, PERSIST_ATTN, places * a.shares, 0, 0);
-    if (!st) continue;
-    st->attn = a;
-    st->again = p->last != 0 && same_batch(p->last, &a);
-    if (merge) p->last = &st->attn;
-  }
+  const attn_args *before = p->last;
+  add_attn(p, PERSIST_ATTN, places * a.shares, a, before);
+  add_attn(p, PERSIST_MERGE, places * a.queries, a, before);
   return split ? 3 : 2;
 }
 
 /* ---- the rest ---- */
 
 static uint32_t plan_embed(planner *p, const df_op_embed *op) {
-  const uint32_t spans = (op->table->k + 1023) / 1024;
+  const uint32_t spans = (op->table->k + EMBED_SPAN - 1) / EMBED_SPAN;
   persist_stage *st = new_stage(p, PERSIST_EMBED, p->env->max_rows * spans, 0, 0);
   if (st) st->embed = {*op->table, *op};
   return 1;
 }
 
 static uint32_t plan_argmax(planner *p, const df_op_argmax *op) {
-  persist_stage *st = new_stage(p, PERSIST_ARGMAX, op->segments * p->env->max_rows, 0, 256);
+  persist_stage *st = new_stage(p, PERSIST_ARGMAX, op->segments * p->env->max_rows, 0, ROWS_SHARED);
   if (st) st->argmax = *op;
   return 1;
 }

@@ -11,28 +11,19 @@
  */
 #include "device/cuda/cuda_math.cuh"
 #include "device/cuda/cuda_ops.cuh"
+#include "device/cuda/cuda_parts.cuh"
 #include "device/cuda/cuda_start.cuh"
 #include "device/cuda/cuda_tune.h"
 #include "kernels/layout.h"
 
 enum { WARPS = 8, THREADS = 32 * WARPS, NIBBLES = 0x0f0f0f0f, MAGIC_BITS = 0x4B400000 };
 
-typedef struct quant_part {
-  const uint8_t *w;
-  size_t strip_bytes;
-  const float *bias;
-  float *y;
-  size_t ld;
-  uint32_t n, strip0;
-  df_pack pack;
-} quant_part;
-
 typedef struct quant_args {
   const df_actq *x;
   const uint32_t *n_rows;
   uint32_t k, strips, warps, n_parts; /* warps of a strip */
   bool add;
-  quant_part part[DF_LINEAR_PARTS];
+  cuda_part part[DF_LINEAR_PARTS];
 } quant_args;
 
 /* What a lane reads of one 32-block: codes of its two outputs, scales as they are stored. */
@@ -228,7 +219,7 @@ DF_DEV void quant_hand(const quant_warp &w, float *acc, uint32_t n, bool give) {
 
 /* The whole strip for one tile of rows; true in the warp that ends up with the sums in acc. */
 template <int PACK, int NT>
-DF_DEV bool quant_strip(const quant_args &a, const quant_part &p, uint32_t strip, uint32_t tile, const quant_warp &w,
+DF_DEV bool quant_strip(const quant_args &a, const cuda_part &p, uint32_t strip, uint32_t tile, const quant_warp &w,
                         float acc[NT * 4]) {
   enum { CHUNK = NT == 1 ? 4 : 2 };
   const uint8_t *data = p.w + (size_t)(strip - p.strip0) * p.strip_bytes;
@@ -261,7 +252,7 @@ DF_DEV bool quant_strip(const quant_args &a, const quant_part &p, uint32_t strip
 }
 
 template <int NT>
-DF_DEV void quant_store(const quant_args &a, const quant_part &p, uint32_t strip, uint32_t tile, const quant_warp &w,
+DF_DEV void quant_store(const quant_args &a, const cuda_part &p, uint32_t strip, uint32_t tile, const quant_warp &w,
                         const float acc[NT * 4]) {
   const uint32_t live = *a.n_rows;
 #pragma unroll
@@ -285,9 +276,7 @@ __global__ void __launch_bounds__(THREADS) quant_kernel(const __grid_constant__ 
     port_wait_previous();
     return;
   }
-  uint32_t i = 0;
-  while (i + 1 < a.n_parts && strip >= a.part[i + 1].strip0) i++;
-  const quant_part &p = a.part[i];
+  const cuda_part &p = cuda_part_of(a.part, a.n_parts, strip);
   float acc[NT * 4];
   const quant_warp w = {a.warps,  warp % a.warps, 1 + set * a.warps,
                         lane / 4, lane % 4,       (float *)shared + (size_t)set * a.warps * NT * 4 * 32};
@@ -310,15 +299,13 @@ typedef struct f32_args {
   const uint32_t *n_rows;
   uint32_t k, strips, n_parts;
   bool add;
-  quant_part part[DF_LINEAR_PARTS];
+  cuda_part part[DF_LINEAR_PARTS];
 } f32_args;
 
 __global__ void __launch_bounds__(THREADS) f32_kernel(const __grid_constant__ f32_args a) {
   port_launch_next();
   const uint32_t strip = blockIdx.x, lane = threadIdx.x % DF_LANES, r = blockIdx.y * DF_TILE_ROWS + threadIdx.x / 16;
-  uint32_t i = 0;
-  while (i + 1 < a.n_parts && strip >= a.part[i + 1].strip0) i++;
-  const quant_part &p = a.part[i];
+  const cuda_part &p = cuda_part_of(a.part, a.n_parts, strip);
   const float *w = (const float *)(p.w + (size_t)(strip - p.strip0) * p.strip_bytes) + lane;
   port_wait_previous();
   const uint32_t o = (strip - p.strip0) * DF_LANES + lane;
@@ -333,16 +320,6 @@ __global__ void __launch_bounds__(THREADS) f32_kernel(const __grid_constant__ f3
 }
 
 /* ---- launching ---- */
-
-static uint32_t parts_of(const df_op_linear *op, quant_part *out) {
-  uint32_t strips = 0;
-  for (uint32_t i = 0; i < op->n_parts; i++) {
-    const df_linear_part *p = &op->part[i];
-    out[i] = {p->w->data, p->w->strip_bytes, p->bias, p->y, p->ld, p->w->n, strips, p->w->pack};
-    strips += df_strips(p->w->n);
-  }
-  return strips;
-}
 
 /* Warps of a strip: enough to fill the card, no more than there are chunks. */
 static uint32_t warps_of(const df_cuda_env *env, uint32_t strips, uint32_t tiles, uint32_t k) {
@@ -359,7 +336,7 @@ int df_cuda_quant_linear(const df_cuda_env *env, const df_op_linear *op) {
   a.k = op->x.k;
   a.add = op->add;
   a.n_parts = op->n_parts;
-  a.strips = parts_of(op, a.part);
+  a.strips = cuda_parts(op, a.part);
   const uint32_t tiles = (env->max_rows + DF_TILE_ROWS - 1) / DF_TILE_ROWS, nt = env->max_rows > 8 ? 2 : 1;
   a.warps = warps_of(env, a.strips, tiles, a.k);
   const uint32_t sets = WARPS / a.warps;
@@ -374,7 +351,7 @@ int df_cuda_f32_linear(const df_cuda_env *env, const df_op_linear *op) {
   a.k = op->x.k;
   a.add = op->add;
   a.n_parts = op->n_parts;
-  a.strips = parts_of(op, a.part);
+  a.strips = cuda_parts(op, a.part);
   const dim3 grid(a.strips, (env->max_rows + DF_TILE_ROWS - 1) / DF_TILE_ROWS);
   return start_kernel(env, f32_kernel, start_shape{grid, THREADS, 0, 0}, a);
 }

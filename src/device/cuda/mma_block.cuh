@@ -273,29 +273,28 @@ struct mma_goal {
   bool has_bias;
 };
 
-template <bool PAIR>
-DF_DEV mma_goal goal_of(const mma_args &a, uint32_t strip, const mma_element &e) {
+DF_DEV mma_goal goal_of(const mma_args &a, bool pair, uint32_t strip, const mma_element &e) {
   mma_goal g = {0, 0, 0, false};
   if (!e.on) return g;
-  const mma_part &p = a.part[PAIR ? 0 : mma_part_of(a, strip)];
+  const mma_part &p = a.part[pair ? 0 : mma_part_of(a, strip)];
   const uint32_t o = (strip - p.strip0) * DF_LANES + e.m;
   if (o >= p.n) return g;
   g.y = p.y + (size_t)(a.row0 + e.row) * p.ld + o;
-  if (PAIR) return g;
+  if (pair) return g;
   g.has_bias = p.bias != 0;
   if (g.has_bias) g.bias = p.bias[o];
   if (a.add) g.old = port_load(g.y);
   return g;
 }
 
-template <int NT, bool PAIR>
-DF_DEV void mma_finish(const mma_args &a, const mma_goal &g, const float *sums, uint32_t half, uint32_t id,
-                       uint32_t regs) {
+/* parts: see mma_total. */
+DF_DEV void mma_finish(const mma_args &a, bool pair, bool parts, const mma_goal &g, const float *sums, uint32_t half,
+                       uint32_t id, uint32_t regs) {
   if (!g.y) return;
   const uint32_t step = 32 * regs;
-  float v = mma_total(sums + id, step, a.cluster == MMA_CLUSTER);
-  if (PAIR) {
-    v = math_silu_mul(v, mma_total(sums + half + id, step, a.cluster == MMA_CLUSTER));
+  float v = mma_total(sums + id, step, parts);
+  if (pair) {
+    v = math_silu_mul(v, mma_total(sums + half + id, step, parts));
   } else {
     if (g.has_bias) v = v + g.bias;
     if (a.add) v = g.old + v;
@@ -439,19 +438,19 @@ DF_DEV void mma_strips(const mma_args &a, const mma_self &w, mma_stream &s, cons
     for (int h = 0; h < HALVES; h++) mma_share<R, F16, NT>(a, w, s, shared, b, on, sum[h]);
     if (a.cluster > 1 && turn > 0) {
       port_mailbox_wait(&box[1 - turn % 2], (turn - 1) / 2 % 2);
-      mma_finish<NT, PAIR>(a, goal, slots + (1 - turn % 2) * slot_floats, half, id, regs);
+      mma_finish(a, PAIR, a.cluster == MMA_CLUSTER, goal, slots + (1 - turn % 2) * slot_floats, half, id, regs);
       if (id == 0) port_mailbox_expect(&box[1 - turn % 2], slot_floats * 4);
     }
-    goal = goal_of<PAIR>(a, strip, e);
+    goal = goal_of(a, PAIR, strip, e);
 #pragma unroll
     for (int h = 0; h < HALVES; h++) mma_hand_over<NT>(a, slot + h * half, &box[turn % 2], share, sum[h], regs, w.lane);
     if (a.cluster > 1) continue;
     port_block_sync();
-    mma_finish<NT, PAIR>(a, goal, slot, half, id, regs);
+    mma_finish(a, PAIR, a.cluster == MMA_CLUSTER, goal, slot, half, id, regs);
   }
   if (a.cluster > 1) {
     port_mailbox_wait(&box[1 - turn % 2], (turn - 1) / 2 % 2);
-    mma_finish<NT, PAIR>(a, goal, slots + (1 - turn % 2) * slot_floats, half, id, regs);
+    mma_finish(a, PAIR, a.cluster == MMA_CLUSTER, goal, slots + (1 - turn % 2) * slot_floats, half, id, regs);
   }
 }
 

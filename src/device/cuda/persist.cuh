@@ -22,7 +22,7 @@ enum { PERSIST_SLOT_TILES = 8, PERSIST_SLOT = PERSIST_SLOT_TILES * DF_FRAG_BYTES
 typedef enum persist_kind {
   PERSIST_EMBED,
   PERSIST_PRODUCT, /* with the norm and the tap in front of it */
-  PERSIST_ATTN,    /* with the rotation; leaves parts when a MERGE follows */
+  PERSIST_ATTN,    /* with the rotation; leaves parts for the MERGE behind it */
   PERSIST_MERGE,
   PERSIST_ARGMAX
 } persist_kind;

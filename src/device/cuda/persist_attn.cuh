@@ -92,53 +92,13 @@ DF_DEV void pattn_vectors(const attn_args &a, const attn_block &t, const attn_la
   }
 }
 
-/* scores[q][p] = scale * (chain over e), a thread each. */
-DF_DEV void pattn_scores(const attn_args &a, uint32_t n, const attn_layout &l, uint8_t *shared) {
-  const uint32_t e = a.op.head_dim, all = DF_KV_CHUNK * n;
-  const float scale = a.op.scale;
-  float *const scores = (float *)(shared + l.scores);
-#pragma unroll 1
-  for (uint32_t u = threadIdx.x; u < all; u += ATTN_THREADS) {
-    const uint8_t *const k = shared + l.k + u % DF_KV_CHUNK * l.k_ld * 2;
-    const float *const q = (const float *)(shared + l.q) + u / DF_KV_CHUNK * e;
-    float acc = 0;
-#pragma unroll 4
-    for (uint32_t j = 0; j < e; j += 8) {
-      float kv[8];
-      chunk_eight<true>(k + 2 * j, kv);
-      const float4 x = *(const float4 *)(q + j), y = *(const float4 *)(q + j + 4);
-      acc = fmaf(kv[0], x.x, acc);
-      acc = fmaf(kv[1], x.y, acc);
-      acc = fmaf(kv[2], x.z, acc);
-      acc = fmaf(kv[3], x.w, acc);
-      acc = fmaf(kv[4], y.x, acc);
-      acc = fmaf(kv[5], y.y, acc);
-      acc = fmaf(kv[6], y.z, acc);
-      acc = fmaf(kv[7], y.w, acc);
-    }
-    scores[u] = acc * scale;
-  }
-}
-
-/* Scores of query q become weights, by one warp; maximum and sum to its part. As chunk_softmax. */
+/* Scores of query q become weights, by one warp; maximum and sum to its part. */
 DF_DEV void pattn_softmax(const attn_layout &l, uint8_t *shared, uint32_t q, uint32_t lane, float *part) {
-  float *const scores = (float *)(shared + l.scores) + q * DF_KV_CHUNK;
-  const uint32_t *const seen = (const uint32_t *)(shared + l.seen);
-  const bool on0 = seen[lane] >> q & 1, on1 = seen[lane + 32] >> q & 1;
-  const float s0 = on0 ? scores[lane] : -INFINITY, s1 = on1 ? scores[lane + 32] : -INFINITY;
-  const float other0 = port_xor(s0, 16), other1 = port_xor(s1, 16);
-  float m = math_max2(s0, -INFINITY); /* right in lanes 0..15: pages 0, 1, 2, 3 */
-  m = math_max2(other0, m);
-  m = math_max2(s1, m);
-  m = math_max2(other1, m);
-  for (uint32_t w = 8; w > 0; w /= 2) m = math_max2(m, port_xor(m, w));
-  m = port_from(m, 0);
-  const float p0 = on0 ? math_exp(s0 - m) : 0.0f, p1 = on1 ? math_exp(s1 - m) : 0.0f;
-  scores[lane] = p0;
-  scores[lane + 32] = p1;
-  const float next0 = port_xor(p0, 16), next1 = port_xor(p1, 16);
-  const float sum = math_tree16((p0 + next0) + (p1 + next1));
-  if (lane == 0) *(float2 *)part = {m, sum};
+  float p0, p1, *const weights = (float *)(shared + l.scores) + q * DF_KV_CHUNK;
+  const float2 r = chunk_weights(l, shared, q, lane, p0, p1);
+  weights[lane] = p0;
+  weights[lane + 32] = p1;
+  if (lane == 0) *(float2 *)part = r;
 }
 
 /* Positions of the chunk up to the last one that any query sees. All threads answer alike. */
@@ -191,7 +151,7 @@ DF_DEV void pattn_chunk(const attn_args &a, const attn_block &t, const attn_layo
   port_block_sync();   /* tables, norms */
   pattn_vectors(a, t, l, shared, first);
   port_block_sync();
-  pattn_scores(a, n, l, shared);
+  chunk_scores<true, 1>(a, t, l, shared);
   port_block_sync();
   for (uint32_t q = warp; q < n; q += ATTN_WARPS)
     pattn_softmax(l, shared, q, lane, parts + (size_t)q * (ATTN_HEADER + a.op.head_dim));

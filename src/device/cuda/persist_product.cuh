@@ -132,27 +132,6 @@ DF_DEV void product_share(const mma_args &a, const uint8_t *b, bool on, float *s
   }
 }
 
-DF_DEV float product_total(const float *v) {
-  float t = v[0];
-#pragma unroll
-  for (uint32_t i = 1; i < MMA_PAIRS; i++) t += v[128 * i];
-  return t;
-}
-
-/* Where the output of thread's element goes, and what is added to it, read while the sums are on their way. */
-DF_DEV mma_goal product_goal(const mma_args &a, uint32_t strip, const mma_element &e) {
-  mma_goal g = {0, 0, 0, false};
-  if (!e.on) return g;
-  const mma_part &p = a.part[a.pair ? 0 : mma_part_of(a, strip)];
-  const uint32_t o = (strip - p.strip0) * DF_LANES + e.m;
-  if (o >= p.n) return g;
-  g.y = p.y + (size_t)e.row * p.ld + o;
-  g.has_bias = !a.pair && p.bias != 0;
-  if (g.has_bias) g.bias = p.bias[o];
-  if (a.add) g.old = port_load(g.y);
-  return g;
-}
-
 template <bool F16>
 DF_DEV void product_strips(const mma_args &a, const persist_product_layout &l, uint8_t *work, uint32_t live,
                            uint32_t first, persist_stream &s) {
@@ -163,20 +142,12 @@ DF_DEV void product_strips(const mma_args &a, const persist_product_layout &l, u
 #pragma unroll 1
   for (uint32_t strip = first; strip < a.strips; strip += gridDim.x, turn ^= 1) {
     float *const slot = (float *)work + turn * (pair ? 2 : 1) * l.half;
-    const mma_goal g = product_goal(a, strip, e);
+    const mma_goal g = goal_of(a, pair, strip, e);
 #pragma unroll 1
     for (uint32_t h = 0; h < (pair ? 2u : 1u); h++) product_share<F16>(a, b, on, slot + h * l.half, s);
     if (2 * s.freed >= s.slots) stream_rest(s);
     port_block_sync();
-    if (!g.y) continue;
-    float v = product_total(slot + threadIdx.x);
-    if (pair) {
-      v = math_silu_mul(v, product_total(slot + l.half + threadIdx.x));
-    } else {
-      if (g.has_bias) v = v + g.bias;
-      if (a.add) v = g.old + v;
-    }
-    *g.y = v;
+    mma_finish(a, pair, false, g, slot, l.half, threadIdx.x, 4);
   }
 }
 

@@ -1,7 +1,7 @@
 /*
  * device/cuda/persist_stream.cuh - one warp's weights of a whole pass, through a ring of slots in shared memory.
  *
- * A slot takes up to four neighbouring tiles of the warp's share of a strip, fetched by one bulk copy. The warp itself
+ * A slot takes up to eight neighbouring tiles of the warp's share of a strip, fetched by one bulk copy. The warp itself
  * asks for the next ones as it frees slots, so that nobody else is needed and nothing is waited for but data.
  */
 #ifndef DF_DEVICE_CUDA_PERSIST_STREAM_CUH
@@ -109,7 +109,7 @@ DF_DEV persist_stream pstream_begin(const persist_args &p, const persist_layout 
 
 /* ---- using it: run by run, a run being the warp's tiles of one matrix of a strip ---- */
 
-/* The slot is used up. Its place is asked for together with the next one's, or when there is time. */
+/* The slot is used up; stream_rest asks for its place. */
 DF_DEV void pstream_free(persist_stream &s) {
   s.held = s.used = 0;
   s.freed++;
