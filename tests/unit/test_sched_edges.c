@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "dflash/dflash.h"
 #include "support/sched_rig.h"
@@ -84,8 +85,12 @@ static void test_batch__shrinks_one_by_one(void **state) {
 
 /* ---- drafts that are always wrong ----------------------------------------------------------------------- */
 
+static void count_warning(void *user, df_log_level level, const char *line) {
+  if (level == DF_LOG_WARN && strstr(line, "(accept length 1.00): the draft does not fit")) ++*(uint32_t *)user;
+}
+
 /* The target would repeat its last token and the draft knows that, but no token may come twice: no draft stands, at any
- * width, and the text is the plain one. */
+ * width, and the text is the plain one. A warning says so, once. */
 static void test_drafts__never_right(void **state) {
   (void)state;
   rig_models x;
@@ -94,6 +99,8 @@ static void test_drafts__never_right(void **state) {
   df_sched_params p = params(4);
   int32_t ids[12];
   uint32_t at[DF_MAX_WIDTH + 1] = {0};
+  uint32_t warnings = 0;
+  df_log_set(count_warning, &warnings, DF_LOG_WARN);
   rig_echo_open(&x);
   rig_init(&r, x.m, x.d, &p);
   prompt_of(ids, 12, 3);
@@ -116,6 +123,8 @@ static void test_drafts__never_right(void **state) {
   rig_assert_at_rest(&r);
   rig_release(&r);
   rig_echo_close(&x);
+  df_log_set(NULL, NULL, DF_LOG_DEBUG);
+  assert_int_equal(warnings, 1);
 }
 
 /* ---- one program, thousands of positions ---------------------------------------------------------------- */
