@@ -1,10 +1,11 @@
 /*
- * bench/bench_trace.c - how many drafts would have stood at every position of greedy texts.
+ * bench/bench_trace.c - how many drafts would have stood at every position of greedy texts, and how sure they were.
  *
  *   bench_trace MODEL.gguf DRAFT.gguf TOKENS PROMPTS SET...       e.g. 160 6 gsm8k-chat code
  *
  * Reads bench/prompts/SET.jsonl. One line per prompt: the set's name, then one letter per position, the accepted drafts
- * of a block as wide as the draft takes as a hexadecimal digit. From these the width controller is replayed against
+ * of a block as wide as the draft takes as a hexadecimal digit; then SURE letters per position, the draft's own
+ * probability of its first drafts in steps of 1/64 from '0' on. From these the width controller is replayed against
  * every fixed width without a model or a clock (tests/unit/test_width_replay.c): a block cut to w rows keeps the first
  * w - 1 drafts, which is 1 to 4 % kinder than drafting w rows.
  */
@@ -15,7 +16,7 @@
 #include "cli/bench_report.h"
 #include "engine/engine.h"
 
-enum { CONTEXT = 2048, MOST_TOKENS = 512 };
+enum { CONTEXT = 2048, MOST_TOKENS = 512, SURE = 8 };
 
 typedef struct tracer {
   df_model *m;
@@ -53,17 +54,18 @@ static void one_prompt(tracer *t, const char *name, const int32_t *ids, uint32_t
   df_error err = {0};
   df_kv_seq seq;
   int32_t text[MOST_TOKENS], drafted[MOST_TOKENS][DF_MAX_WIDTH];
+  static float sure[MOST_TOKENS][DF_MAX_WIDTH];
   uint32_t made = 0;
   must(df_kv_seq_init(&seq, t->e.pages.size, t->e.n_ctx, &err), &err);
   must(df_kv_seq_reserve(&seq, &t->e.pages, n + t->tokens + t->width, &err), &err);
   text[made++] = prefill(t, &seq, ids, n);
   while (made < t->tokens && !df_model_is_end_token(t->m, text[made - 1])) {
     const uint32_t at = n + made - 1;
-    const df_draft_item d = {&seq, text[made - 1], at, drafted[made - 1]};
+    const df_draft_item d = {&seq, text[made - 1], at, drafted[made - 1], sure[made - 1]};
     must(df_drafter_draft(&t->e.drafter, &d, 1, t->width, &err), &err);
     df_step_item it = {.seq = &seq, .n = at, .anchor = text[made - 1], .pick = pick_best, .pick_ctx = t};
     df_step_times times;
-    must(df_spec_step(&t->e.step, &it, 1, 1, false, &times, &err), &err);
+    must(df_spec_step(&t->e.step, &it, 1, &(df_step_plan){.width = 1}, &times, &err), &err);
     text[made++] = it.next;
   }
   printf("%s ", name);
@@ -72,6 +74,9 @@ static void one_prompt(tracer *t, const char *name, const int32_t *ids, uint32_t
     while (a < t->width - 1 && drafted[i][a] == text[i + 1 + a]) a++;
     putchar("0123456789abcdef"[a]);
   }
+  putchar(' ');
+  for (uint32_t i = 0; i + t->width < made; i++)
+    for (uint32_t j = 0; j < SURE; j++) putchar('0' + (int)DF_MIN(sure[i][j] * 64, 63.0f));
   putchar('\n');
   df_kv_seq_release(&seq, &t->e.pages);
 }

@@ -58,9 +58,11 @@ void df_stats_print(FILE *out, const df_term *t, const df_stats *st, df_finish f
   if (tg > 0) fprintf(out, "  %8.1f tok/s", tg);
   fprintf(out, "  %s\n", df_finish_text(finish));
   if (st->verify_steps) {
-    fprintf(out, "%sdrafting%s    accept length %.2f, %u of %u drafts accepted (%.1f %%), %u verify steps\n", bold, off,
+    fprintf(out, "%sdrafting%s    accept length %.2f, %u of %u drafts accepted (%.1f %%), %u verify steps", bold, off,
             df_stats_accept_length(st), st->accepted, st->drafted,
             st->drafted ? 100.0 * st->accepted / st->drafted : 0.0, st->verify_steps);
+    if (st->cut) fprintf(out, "; %u drafts not verified: too unsure", st->cut);
+    fputc('\n', out);
     df_stats_bars(out, st, df_term_columns(STDERR_FILENO), df_term_err(t, DF_STYLE_CYAN), off);
     print_widths(out, st, bold, off);
   }
@@ -88,6 +90,7 @@ void df_stats_add(df_stats *a, const df_stats *b) {
   a->verify_steps += b->verify_steps;
   a->drafted += b->drafted;
   a->accepted += b->accepted;
+  a->cut += b->cut;
   for (unsigned j = 0; j < DF_MAX_WIDTH; j++) {
     a->drafted_at[j] += b->drafted_at[j];
     a->accepted_at[j] += b->accepted_at[j];
@@ -113,6 +116,7 @@ static void timings_json(df_json_out *w, const df_stats *st) {
   df_json_out_array(w);
   for (unsigned i = 1; i <= DF_MAX_WIDTH; i++) df_json_out_u64(w, st->width_steps[i]);
   df_json_out_close(w);
+  df_json_put_u64(w, "draft_n_cut", st->cut);
   df_json_put_f64(w, "draft_ms", st->draft_ms);
   df_json_put_f64(w, "verify_ms", st->verify_ms);
   df_json_put_f64(w, "inject_ms", st->inject_ms);

@@ -229,6 +229,13 @@ df_status df_drafter_prepare(df_drafter *r, uint32_t seqs, uint32_t width, df_er
   return df_runner_prepare(&r->runner, &block, bucket * width, bucket, emit_block, r, err);
 }
 
+/* Probability of the best token of an output row. */
+static float sureness(const df_drafter *r, uint32_t row, uint32_t best) {
+  const df_weights *head = r->d->sub_head.n ? &r->d->sub_head : &r->d->target->head;
+  const float *logits = r->ws.logits + row * r->ws.logits_ld;
+  return 1.0f / r->target->m->kernels->exp_sum(logits, head->n, logits[best]);
+}
+
 df_status df_drafter_draft(df_drafter *r, const df_draft_item *items, uint32_t n_items, uint32_t width, df_error *err) {
   df_batch *b = &r->batch;
   int32_t ids[DF_TILE_ROWS];
@@ -247,8 +254,10 @@ df_status df_drafter_draft(df_drafter *r, const df_draft_item *items, uint32_t n
   DF_TRY(df_runner_run(&r->runner, &key, b, NULL, seqs * width, seqs, emit_block, r, err));
   for (uint32_t i = 0; i < n_items; i++) {
     for (uint32_t j = 0; j + 1 < width; j++) {
-      const int32_t best = df_workspace_best(&r->ws, i * (width - 1) + j);
+      const uint32_t row = i * (width - 1) + j;
+      const int32_t best = df_workspace_best(&r->ws, row);
       items[i].drafted[j] = r->d->sub_head.n ? r->d->sub_ids[best] : best;
+      if (items[i].sure) items[i].sure[j] = sureness(r, row, (uint32_t)best);
     }
   }
   return DF_OK;

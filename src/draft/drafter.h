@@ -49,6 +49,8 @@ typedef struct df_draft_item {
   int32_t anchor;
   uint32_t n;       /* the anchor's position */
   int32_t *drafted; /* [width - 1] result */
+  float *sure;      /* [width - 1] result: the draft's probability of each among the tokens it chooses from; NULL =
+                     * not asked. Only where logits lie on the host (device.is_host) */
 } df_draft_item;
 
 /* Fuses tapped rows of the target's last pass into draft K and V. */

@@ -72,7 +72,7 @@ df_status df_bench_verify(df_bench *b, uint32_t rows, double *ms, df_error *err)
 df_status df_bench_draft(df_bench *b, uint32_t rows, uint32_t inject, double *ms, df_error *err) {
   int32_t drafted[DF_MAX_WIDTH];
   const uint64_t t0 = df_now_ns();
-  const df_draft_item it = {&b->seq, made_up_token(b, b->depth), b->depth, drafted};
+  const df_draft_item it = {&b->seq, made_up_token(b, b->depth), b->depth, drafted, NULL};
   DF_TRY(df_drafter_draft(&b->e.drafter, &it, 1, rows, err));
   const df_inject_item in = {&b->seq, 0, inject, b->depth};
   DF_TRY(df_drafter_inject(&b->e.drafter, &in, 1, err));

@@ -179,12 +179,11 @@ static void count_step(df_engine *e, df_request *q, const df_step_item *it, cons
   st->decode_ms = (double)(df_now_ns() - q->t_first) / 1e6;
   all->width_steps[it->n_drafted + 1]++;
   st->width_steps[it->n_drafted + 1]++;
-  if (!it->n_drafted) {
+  if (it->n_drafted + it->n_cut == 0) {
     df_width_estimate_fade(&q->est);
     return;
   }
-  df_width_estimate_update(&q->est, it->n_drafted, it->accepted);
-  df_width_estimate_update(&e->acceptance, it->n_drafted, it->accepted);
+  st->cut += it->n_cut;
   st->verify_steps++, all->verify_steps++;
   st->drafted += it->n_drafted, all->drafted += it->n_drafted;
   st->accepted += it->accepted, all->accepted += it->accepted;
@@ -194,6 +193,14 @@ static void count_step(df_engine *e, df_request *q, const df_step_item *it, cons
     if (j < it->accepted) st->accepted_at[j]++, all->accepted_at[j]++;
   }
   warn_of_useless_draft(all);
+}
+
+/* What a step showed of drafting. chance: what the drafts promised, NULL when the block could not be cut. */
+static void learn_step(df_engine *e, df_request *q, const df_step_item *it, const float *chance) {
+  if (it->n_drafted + it->n_cut == 0) return;
+  df_width_estimate_update(&q->est, it->n_drafted, it->accepted, chance, it->n_cut);
+  df_width_estimate_update(&e->acceptance, it->n_drafted, it->accepted, chance, it->n_cut);
+  if (chance) df_cut_learn(&e->trust, it->sure, it->n_drafted, it->accepted);
 }
 
 static df_status step_done(df_engine *e, df_request *q, const df_step_item *it, const df_step_times *t, df_error *err) {
@@ -230,36 +237,59 @@ static bool begin_item(df_engine *e, df_request *q, uint32_t width, df_step_item
   return true;
 }
 
-/* All requests of one width in one step. */
-static void step_group(df_engine *e, df_request **q, uint32_t n, uint32_t width) {
+/* Requests that take a step together. */
+typedef struct step_members {
+  df_engine *e;
   df_step_item items[DF_ENGINE_MAX_SEQS];
   df_request *who[DF_ENGINE_MAX_SEQS];
-  uint32_t m = 0, depth = 0;
-  /* A sampling request reads logits, a greedy one the argmax: with both in the group the argmax tail serves both, since
-   * it leaves the logits too. */
-  bool any_greedy = false;
+  float chance[DF_ENGINE_MAX_SEQS][DF_WIDTH_MAX]; /* of every draft, once the block was cut */
+  uint32_t n, depth;                              /* mean KV length */
+} step_members;
+
+static uint32_t cut_blocks(void *ctx, const df_step_item *items, uint32_t n, uint32_t width) {
+  step_members *s = ctx;
   for (uint32_t i = 0; i < n; i++) {
-    if (!begin_item(e, q[i], width, &items[m])) continue;
-    q[i]->drafted = items[m].drafted;
-    any_greedy |= q[i]->greedy;
-    depth += items[m].n;
-    who[m++] = q[i];
+    const double text = df_width_estimate_trust(&s->who[i]->est);
+    for (uint32_t j = 0; j + 1 < width; j++)
+      s->chance[i][j] = (float)df_cut_chance(&s->e->trust, items[i].sure[j], text);
   }
-  if (m == 0) return;
+  return df_cut_rows(&s->e->costs, s->chance, n, width, s->depth, s->e->costs.per_ms);
+}
+
+/* All requests of one width in one step. */
+static void step_group(df_engine *e, df_request **q, uint32_t n, uint32_t width) {
+  step_members g = {.e = e};
+  /* A sampling request reads logits, a greedy one the argmax: with both in the group the argmax tail serves both, since
+   * it leaves the logits too. A block is cut only if that is left to the controller for all of them. */
+  bool any_greedy = false, all_auto = true;
+  for (uint32_t i = 0; i < n; i++) {
+    if (!begin_item(e, q[i], width, &g.items[g.n])) continue;
+    q[i]->drafted = g.items[g.n].drafted;
+    any_greedy |= q[i]->greedy;
+    all_auto &= q[i]->auto_width;
+    g.depth += g.items[g.n].n;
+    g.who[g.n++] = q[i];
+  }
+  if (g.n == 0) return;
+  g.depth /= g.n;
+  const bool cuts = width > 1 && all_auto && e->costs.cuts;
+  const df_step_plan plan = {width, !any_greedy, cuts ? cut_blocks : NULL, &g};
   df_step_times t = {0};
   df_error why = {0};
   const uint64_t allocs = df_mem_alloc_count();
-  const df_status s = df_spec_step(&e->step, items, m, width, !any_greedy, &t, &why);
+  const df_status s = df_spec_step(&e->step, g.items, g.n, &plan, &t, &why);
   const uint64_t made = df_mem_alloc_count() - allocs;
   e->totals.model_ns += t.draft_ns + t.verify_ns + t.inject_ns;
   const bool learn = s == DF_OK && e->auto_width;
-  if (learn) df_width_note(&e->costs, m, width, depth / m, df_step_verify_ms(&t), df_step_draft_ms(&t));
-  const double plain_steps = learn ? df_width_plain_steps(&e->costs, m, width, depth / m) : 0;
-  for (uint32_t i = 0; i < m; i++) {
+  const uint32_t rows = g.items[0].n_drafted + 1;
+  if (learn) df_width_note(&e->costs, g.n, width, rows, g.depth, df_step_verify_ms(&t), df_step_draft_ms(&t));
+  const double plain_steps = learn ? df_width_plain_steps(&e->costs, g.n, width, rows, g.depth) : 0;
+  for (uint32_t i = 0; i < g.n; i++) {
     df_error own = why;
-    who[i]->r.stats.step_allocations += made;
-    if (learn) df_width_account(&who[i]->est, plain_steps, items[i].accepted + 1);
-    alone(who[i], s == DF_OK ? step_done(e, who[i], &items[i], &t, &own) : s, &own);
+    g.who[i]->r.stats.step_allocations += made;
+    if (learn) df_width_account(&g.who[i]->est, plain_steps, g.items[i].accepted + 1);
+    if (s == DF_OK) learn_step(e, g.who[i], &g.items[i], cuts ? g.chance[i] : NULL);
+    alone(g.who[i], s == DF_OK ? step_done(e, g.who[i], &g.items[i], &t, &own) : s, &own);
   }
 }
 

@@ -44,6 +44,7 @@ typedef struct df_engine {
   bool auto_width; /* the controller chooses among 1..width */
   df_width_costs costs;
   df_width_estimate acceptance; /* of all requests so far: where a new one starts from */
+  df_cut_trust trust;           /* in what drafts say of themselves, over all requests */
   uint32_t prefill_rows;
   df_engine_totals totals;
 } df_engine;

@@ -111,6 +111,8 @@ static df_status init_all(df_engine *e, const df_engine_params *p, df_error *err
   DF_TRY(df_sampler_scratch_init(&e->scratch, e->m->cfg.vocab, err));
   DF_TRY(set_graph_memory(e, &p->session, err));
   df_width_estimate_init_all(&e->acceptance);
+  e->costs.cuts =
+      e->auto_width && e->has_drafter && e->m->device->is_host; /* logits of drafts lie elsewhere on others */
   return e->auto_width ? df_engine_calibrate(e, err) : DF_OK;
 }
 

@@ -11,8 +11,8 @@
 #include "engine/sampler.h"
 #include "engine/seen.h"
 #include "engine/stop.h"
+#include "spec/cut.h"
 #include "spec/step.h"
-#include "spec/width.h"
 #include "text/detok.h"
 
 typedef struct df_token_logprob {

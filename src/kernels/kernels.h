@@ -177,6 +177,9 @@ typedef struct df_kernels {
   /* Index of the largest value, lowest index on ties; NaN never wins; n >= 1; 0 when all are NaN. */
   uint32_t (*argmax)(const float *x, uint32_t n);
 
+  /* Sum of df_exp(x[i] - max): 16 lane chains over i, a short last vector is padded with zeros, then tree16. n >= 1. */
+  float (*exp_sum)(const float *x, uint32_t n, float max);
+
   /* K vectors of n consecutive positions (e floats each, e a multiple of 16; k_ld floats from one to the next) into
    * lanes [pos, pos + n) of a K page, V vectors (v_ld) into rows [pos, pos + n) of a V page; pos + n <= 16. Nothing
    * else of the pages is read or written. F16 rounds as df_f32_to_f16. */

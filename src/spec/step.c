@@ -14,10 +14,16 @@ df_status df_spec_prepare(const df_stepper *s, uint32_t seqs, uint32_t width, bo
   return s->drafter ? df_drafter_prepare(s->drafter, seqs, width, err) : DF_OK;
 }
 
-static df_status draft(const df_stepper *s, df_step_item *items, uint32_t n, uint32_t width, df_error *err) {
+/* A block each; *rows of it are worth verifying. */
+static df_status draft(const df_stepper *s, df_step_item *items, uint32_t n, const df_step_plan *plan, uint32_t *rows,
+                       df_error *err) {
   df_draft_item d[MAX_GROUP];
-  for (uint32_t i = 0; i < n; i++) d[i] = (df_draft_item){items[i].seq, items[i].anchor, items[i].n, items[i].drafted};
-  return df_drafter_draft(s->drafter, d, n, width, err);
+  for (uint32_t i = 0; i < n; i++)
+    d[i] =
+        (df_draft_item){items[i].seq, items[i].anchor, items[i].n, items[i].drafted, plan->cut ? items[i].sure : NULL};
+  DF_TRY(df_drafter_draft(s->drafter, d, n, plan->width, err));
+  if (plan->cut) *rows = plan->cut(plan->cut_ctx, items, n, plan->width);
+  return DF_OK;
 }
 
 static df_status verify(const df_stepper *s, df_step_item *items, uint32_t n, uint32_t width, bool need_logits,
@@ -39,13 +45,14 @@ static df_status pick_row(void *ctx, uint32_t row, int32_t *id, df_error *err) {
   return it->pick(it->pick_ctx, row, it->out_row + row, id, err);
 }
 
-static df_status accept(df_step_item *items, uint32_t n, uint32_t width, df_error *err) {
+static df_status accept(df_step_item *items, uint32_t n, uint32_t width, uint32_t rows, df_error *err) {
   for (uint32_t i = 0; i < n; i++) {
     df_accept_result r;
-    DF_TRY(df_accept_walk(pick_row, &items[i], items[i].drafted, width - 1, &r, err));
+    DF_TRY(df_accept_walk(pick_row, &items[i], items[i].drafted, rows - 1, &r, err));
     items[i].accepted = r.accepted;
     items[i].next = r.next;
-    items[i].n_drafted = width - 1;
+    items[i].n_drafted = rows - 1;
+    items[i].n_cut = width - rows;
   }
   return DF_OK;
 }
@@ -103,19 +110,20 @@ static df_status commit(const df_stepper *s, const df_step_item *items, uint32_t
   return full ? flush_all(s, items, n, err) : DF_OK;
 }
 
-df_status df_spec_step(const df_stepper *s, df_step_item *items, uint32_t n, uint32_t width, bool need_logits,
+df_status df_spec_step(const df_stepper *s, df_step_item *items, uint32_t n, const df_step_plan *plan,
                        df_step_times *times, df_error *err) {
+  uint32_t rows = plan->width;
   if (n == 0 || n > MAX_GROUP || n > s->target->p.max_seqs)
     return DF_FAIL(err, DF_ERR_ARGUMENT, "a step of %u sequences is outside 1..%u", n, s->target->p.max_seqs);
   const uint64_t t0 = df_now_ns();
-  if (width > 1) DF_TRY(flush_all(s, items, n, err));
-  if (width > 1) DF_TRY(draft(s, items, n, width, err));
+  if (plan->width > 1) DF_TRY(flush_all(s, items, n, err));
+  if (plan->width > 1) DF_TRY(draft(s, items, n, plan, &rows, err));
   const uint64_t t1 = df_now_ns();
-  DF_TRY(verify(s, items, n, width, need_logits, err));
+  DF_TRY(verify(s, items, n, rows, plan->need_logits, err));
   const uint64_t t2 = df_now_ns();
-  DF_TRY(accept(items, n, width, err));
+  DF_TRY(accept(items, n, plan->width, rows, err));
   const uint64_t t3 = df_now_ns();
-  DF_TRY(commit(s, items, n, width, err));
+  DF_TRY(commit(s, items, n, rows, err));
   *times = (df_step_times){t1 - t0, t2 - t1, t3 - t2, df_now_ns() - t3};
   return DF_OK;
 }

@@ -40,7 +40,9 @@ typedef struct df_step_item {
   void *pick_ctx;
   /* results: drafted[0 .. accepted) and next are emitted; positions 0 .. n+accepted are valid */
   int32_t drafted[DF_TILE_ROWS];
-  uint32_t n_drafted;
+  float sure[DF_TILE_ROWS]; /* the draft's probability of each, when the block may be cut */
+  uint32_t n_drafted;       /* drafts that were verified */
+  uint32_t n_cut;           /* drafts behind these that were not */
   uint32_t accepted;
   int32_t next;     /* the bonus: the new anchor */
   uint32_t out_row; /* of row 0 */
@@ -53,9 +55,18 @@ typedef struct df_step_times {
 static inline double df_step_verify_ms(const df_step_times *t) { return (double)(t->verify_ns + t->pick_ns) / 1e6; }
 static inline double df_step_draft_ms(const df_step_times *t) { return (double)(t->draft_ns + t->inject_ns) / 1e6; }
 
-/* width: rows per sequence; 1 = decode without drafting. need_logits: a picker reads logit rows itself; else the best
- * token of each row is found on the device. Slots for n .. n+width-1 must be reserved. */
-df_status df_spec_step(const df_stepper *s, df_step_item *items, uint32_t n_items, uint32_t width, bool need_logits,
+/* How many rows (1 .. width) of the drafted blocks to verify; items hold drafted and sure. */
+typedef uint32_t (*df_step_cut)(void *ctx, const df_step_item *items, uint32_t n_items, uint32_t width);
+
+typedef struct df_step_plan {
+  uint32_t width;   /* rows of a block per sequence; 1 = decode without drafting */
+  bool need_logits; /* a picker reads logit rows itself; else the best token of each row is found on the device */
+  df_step_cut cut;  /* NULL = all rows are verified. Only where the model's device is the host */
+  void *cut_ctx;
+} df_step_plan;
+
+/* Slots for n .. n+width-1 must be reserved. */
+df_status df_spec_step(const df_stepper *s, df_step_item *items, uint32_t n_items, const df_step_plan *plan,
                        df_step_times *times, df_error *err) DF_CHECK;
 
 /* Injects what is pending, so that draft KV is valid wherever target KV is. */

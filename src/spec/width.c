@@ -16,8 +16,10 @@ enum {
 };
 
 /* Chosen by replaying recorded texts (tests/unit/test_width_replay.c); all of them are flat around these values. */
-static const double k_slot_weight = 8;    /* imagined observations of a slot at what its neighbours suggest */
-static const double k_pool_weight = 6;    /* imagined acceptances of the whole text at the prior */
+static const double k_slot_weight = 8;   /* imagined observations of a slot at what its neighbours suggest */
+static const double k_pool_weight = 6;   /* imagined acceptances of the whole text at the prior */
+static const double k_trust_weight = 10; /* imagined drafts that kept what they promised */
+static const double k_most_trust = 1.1;
 static const float k_prior_accept = 0.5f; /* of a draft that was trained for its target */
 static const double k_most_accept = 0.98; /* no suggestion is surer than this */
 static const float k_keep = 0.97f;        /* memory of about 30 blocks: acceptance changes within a text */
@@ -31,10 +33,11 @@ static const double k_learn_run = 0.3;
 static const double k_most_over = 0.15;     /* a measurement counts as no further off than this: another process */
 static const double k_most_under = 0.5;     /* can only make it longer */
 static const double k_probe_share = 0.02;   /* of plain decoding time that probes may cost */
-static const double k_credit = 1.5;         /* plain steps that a request may lose to drafting before it saved any */
+static const double k_credit = 1.25;        /* plain steps that a request may lose to drafting before it saved any */
 static const double k_credit_gain = 8;      /* times more per gain that the text promises */
 static const double k_credit_share = 0.015; /* and beyond that per token */
 static const double k_sticky = 0.03;        /* gain that a change between plain and drafting must promise, per wake */
+static const double k_spare = 0.6;          /* share of its time that a row must earn on the average to be drafted */
 static const double k_gap_gain = 400, k_gap_wake = 40; /* drafting steps between looks at plain decoding */
 
 static double at_most(double x, double most) { return x < most ? x : most; }
@@ -82,12 +85,27 @@ static void fade(df_width_estimate *e, float keep) {
   }
 }
 
-void df_width_estimate_update(df_width_estimate *e, uint32_t n_drafted, uint32_t accepted) {
+void df_width_estimate_update(df_width_estimate *e, uint32_t n, uint32_t accepted, const float *chance,
+                              uint32_t n_cut) {
   fade(e, e->keep);
-  for (uint32_t j = 0; j < n_drafted && j <= accepted; j++) {
+  for (uint32_t j = 0; j < n && j <= accepted; j++) {
     e->tried[j] += 1;
     if (j < accepted) e->accepted[j] += 1;
   }
+  e->promised *= e->keep;
+  e->stood *= e->keep;
+  for (uint32_t j = 0; chance && j < n && j <= accepted; j++) e->promised += chance[j];
+  if (chance) e->stood += (float)DF_MIN(accepted, n);
+  float reached = chance && accepted == n;
+  for (uint32_t j = n; j < n + n_cut && reached > 0; j++) {
+    e->tried[j] += reached;
+    reached *= chance[j];
+    e->accepted[j] += reached;
+  }
+}
+
+double df_width_estimate_trust(const df_width_estimate *e) {
+  return at_most((e->stood + k_trust_weight) / (e->promised + k_trust_weight), k_most_trust);
 }
 
 void df_width_estimate_fade(df_width_estimate *e) { fade(e, k_fade); }
@@ -177,39 +195,56 @@ static void note_plain(df_width_costs *c, uint32_t n, uint32_t depth, double ms)
   if (r->len >= 3) learn_cost(&c->verify, n, depth, ms / (1 + slowness(c, r->len)), k_learn_plain);
 }
 
-void df_width_note(df_width_costs *c, uint32_t n, uint32_t width, uint32_t depth, double verify_ms, double draft_ms) {
+void df_width_note(df_width_costs *c, uint32_t n, uint32_t width, uint32_t rows, uint32_t depth, double verify_ms,
+                   double draft_ms) {
   if (width == 1) {
     note_plain(c, n, depth, verify_ms);
     return;
   }
   c->run.len = 0;
-  df_width_cost_add(&c->verify, n * width, depth, verify_ms);
+  if (rows > 1) df_width_cost_add(&c->verify, n * rows, depth, verify_ms);
   df_width_cost_add(&c->draft, n * width, depth, draft_ms);
 }
 
-/* Milliseconds of a step in which all n requests take w rows. */
-static double step_cost(const df_width_costs *c, uint32_t n, uint32_t w, uint32_t depth) {
-  return df_width_cost_at(&c->verify, n * w, depth) + (w > 1 ? df_width_cost_at(&c->draft, n * w, depth) : 0);
+/* Milliseconds of a step in which all n requests draft `width` rows and verify `rows`. */
+static double step_cost(const df_width_costs *c, uint32_t n, uint32_t width, uint32_t rows, uint32_t depth) {
+  return df_width_cost_at(&c->verify, n * rows, depth) +
+         (width > 1 ? df_width_cost_at(&c->draft, n * width, depth) : 0);
+}
+
+static double expected(df_width_estimate *const *e, uint32_t n, uint32_t w) {
+  double tokens = 0;
+  for (uint32_t i = 0; i < n; i++) tokens += w == 1 ? 1 : df_width_expected(e[i], w);
+  return tokens;
 }
 
 /* Expected tokens per millisecond of such a step, if it costs no more than `most`. */
 static double rate(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t w, uint32_t depth,
                    double most) {
-  double tokens = 0;
-  for (uint32_t i = 0; i < n; i++) tokens += w == 1 ? 1 : df_width_expected(e[i], w);
-  const double ms = at_most(step_cost(c, n, w, depth), most);
+  const double tokens = expected(e, n, w);
+  const double ms = at_most(step_cost(c, n, w, w, depth), most);
   return ms > 0 ? tokens / ms : 0;
 }
 
-double df_width_plain_steps(const df_width_costs *c, uint32_t n, uint32_t width, uint32_t depth) {
+double df_width_plain_steps(const df_width_costs *c, uint32_t n, uint32_t width, uint32_t rows, uint32_t depth) {
   if (width == 1) return 1;
-  const double plain = step_cost(c, n, 1, depth);
-  return plain > 0 ? step_cost(c, n, width, depth) / plain : 0;
+  const double plain = step_cost(c, n, 1, 1, depth);
+  return plain > 0 ? step_cost(c, n, width, rows, depth) / plain : 0;
 }
 
 void df_width_account(df_width_estimate *e, double plain_steps, uint32_t tokens) {
   e->tokens += tokens;
   e->saved += tokens - plain_steps;
+}
+
+/* Rows to draft where `rows` are best to verify in all blocks alike. One more earns its time in those blocks of which
+ * the draft is sure, if it earns enough of it on the average. */
+static uint32_t draft_rows(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t rows,
+                           uint32_t max, uint32_t depth) {
+  if (!c->cuts || rows == max) return rows;
+  const double ms = step_cost(c, n, rows + 1, rows + 1, depth) - step_cost(c, n, rows, rows, depth);
+  const double tokens = expected(e, n, rows + 1) - expected(e, n, rows);
+  return tokens > k_spare * c->per_ms * ms ? rows + 1 : rows;
 }
 
 /* ---- the choice ----------------------------------------------------------------------------------------- */
@@ -253,14 +288,17 @@ uint32_t df_width_choose(df_width_costs *c, df_width_estimate *const *e, uint32_
    * tried again. */
   for (uint32_t w = max; w >= 2; w--) {
     const double r = rate(c, e, n, w, depth, most);
-    most = at_most(step_cost(c, n, w, depth), most);
+    most = at_most(step_cost(c, n, w, w, depth), most);
     if (r >= best_rate && r > 0) {
       best_rate = r;
       best = w;
     }
   }
+  c->per_ms = plain > best_rate ? plain : best_rate;
   if (best == 1 || plain == 0) return 1;
-  const double gain = best_rate / plain, steps = df_width_plain_steps(c, n, best, depth), sticky = k_sticky * c->wake;
+  const uint32_t width = draft_rows(c, e, n, best, max, depth);
+  const double gain = best_rate / plain, sticky = k_sticky * c->wake;
+  const double steps = df_width_plain_steps(c, n, width, best, depth);
   c->since_probe++;
   if (!can_afford(e, n, steps, gain)) {
     c->drafting = false;
@@ -269,9 +307,9 @@ uint32_t df_width_choose(df_width_costs *c, df_width_estimate *const *e, uint32_
   if (gain > (c->drafting ? 1 - sticky : 1 + sticky)) {
     c->drafting = true;
     c->since_probe = 0;
-    return plain_is_due(c, gain) ? 1 : best;
+    return plain_is_due(c, gain) ? 1 : width;
   }
   c->drafting = false;
   c->since_plain = c->plain_left = 0;
-  return probe_is_due(c, steps, gain) ? best : 1;
+  return probe_is_due(c, steps, gain) ? width : 1;
 }

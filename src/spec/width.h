@@ -50,6 +50,8 @@ typedef struct df_width_costs {
   uint32_t since_plain; /* drafting steps since the last look at plain decoding */
   uint32_t plain_left;  /* plain steps still to come of such a look */
   uint32_t since_probe; /* plain steps since something was drafted, over all requests */
+  double per_ms;        /* tokens that the last choice expects of a millisecond, all requests of its group together */
+  bool cuts;            /* blocks are cut when the draft has said how sure it is: draft a little more */
 } df_width_costs;
 
 /* Acceptance by slot, of one request or of all so far: decayed counts. */
@@ -57,6 +59,7 @@ typedef struct df_width_estimate {
   float tried[DF_WIDTH_MAX];    /* slot j was reached */
   float accepted[DF_WIDTH_MAX]; /* and accepted */
   float prior[DF_WIDTH_MAX];    /* rate of slot j to start from */
+  float promised, stood;        /* verified drafts by their chances, and those that stood: how far to trust chances */
   float keep;                   /* share of the counts that a block leaves */
   double saved;                 /* plain steps' time that drafting saved this request; negative: lost */
   double tokens;                /* of this request so far */
@@ -68,14 +71,18 @@ void df_width_estimate_init(df_width_estimate *e);
 void df_width_estimate_init_all(df_width_estimate *e);
 /* The prior becomes what `others`, the requests before, have seen. */
 void df_width_estimate_learn(df_width_estimate *e, const df_width_estimate *others);
-/* A block of n_drafted slots of which `accepted` stood. */
-void df_width_estimate_update(df_width_estimate *e, uint32_t n_drafted, uint32_t accepted);
+/* A block: n slots were verified and `accepted` stood. chance: NULL, or of every slot before the verify; then the block
+ * had n_cut slots more, and if all verified ones stood, these are counted by their chances. */
+void df_width_estimate_update(df_width_estimate *e, uint32_t n, uint32_t accepted, const float *chance, uint32_t n_cut);
 /* A plain step: what is known gets older. */
 void df_width_estimate_fade(df_width_estimate *e);
+/* What becomes of a chance that drafts have in general, for this request: its factor. */
+double df_width_estimate_trust(const df_width_estimate *e);
 /* E(w), at least 1. */
 double df_width_expected(const df_width_estimate *e, uint32_t width);
-/* What a step of n requests at this width costs, in plain steps of theirs; 0 when that is not known. */
-double df_width_plain_steps(const df_width_costs *c, uint32_t n, uint32_t width, uint32_t depth);
+/* What a step of n requests costs that drafts blocks of `width` rows and verifies `rows` of them, in plain steps of
+ * theirs; 0 when that is not known. */
+double df_width_plain_steps(const df_width_costs *c, uint32_t n, uint32_t width, uint32_t rows, uint32_t depth);
 /* A step that costs so many plain steps brought the request `tokens`: on its account. */
 void df_width_account(df_width_estimate *e, double plain_steps, uint32_t tokens);
 
@@ -86,13 +93,16 @@ void df_width_cost_calibrate(df_width_cost *c, uint32_t rows, double ms_empty, u
 void df_width_cost_add(df_width_cost *c, uint32_t rows, uint32_t depth, double ms);
 /* Interpolated between measured row counts, extrapolated in proportion at the ends; 0 when nothing was measured. */
 double df_width_cost_at(const df_width_cost *c, uint32_t rows, uint32_t depth);
-/* Everything that a step of n requests at this width showed. The first two plain steps behind drafting tell nothing of
- * the price of plain decoding, the third is corrected by what is known of such steps. */
-void df_width_note(df_width_costs *c, uint32_t n, uint32_t width, uint32_t depth, double verify_ms, double draft_ms);
+/* Everything that a step of n requests showed which drafted `width` rows and verified `rows` of them (1, 1 = plain
+ * decoding). The first two plain steps behind drafting tell nothing of the price of plain decoding, the third is
+ * corrected by what is known of such steps; so does a verify of one row. */
+void df_width_note(df_width_costs *c, uint32_t n, uint32_t width, uint32_t rows, uint32_t depth, double verify_ms,
+                   double draft_ms);
 
-/* Common width for a group of n requests whose KV length is about `depth`, 1..max. Now and then it answers something
- * else, to learn: behind plain steps a probe of the best width, at most so often that probing costs 2 % of plain
- * decoding; behind many drafting steps a few plain ones, the less often the clearer drafting wins. */
+/* Common width of the blocks to draft for a group of n requests whose KV length is about `depth`, 1..max. Now and then
+ * it answers something else, to learn: behind plain steps a probe of the best width, at most so often that probing
+ * costs 2 % of plain decoding; behind many drafting steps a few plain ones, the less often the clearer drafting wins.
+ */
 uint32_t df_width_choose(df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t max, uint32_t depth);
 
 #endif

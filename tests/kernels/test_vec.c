@@ -1,9 +1,6 @@
 /*
  * Vector kernels: every tier against ref bit for bit, between guard pages, on ordinary and adversarial values; ref
  * itself against double precision and against the properties that kernels.h promises.
- *
- * df_exp, measured once over every float of [-87.33654, 88] with magnitude >= 2^-26 against exp() in double: at most
- * 1.013 ulp (18 floats above 1, 3 % not the nearest float), never decreasing.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -23,12 +20,6 @@ static unsigned n_tiers;
 
 static const uint32_t sizes[] = {1, 2, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 32, 33, 47, 48, 49, 63, 64, 65, 97, 576};
 
-static float float_of(uint32_t u) {
-  float f;
-  memcpy(&f, &u, sizeof f);
-  return f;
-}
-
 static uint32_t bits_of(float f) {
   uint32_t u;
   memcpy(&u, &f, sizeof u);
@@ -47,73 +38,6 @@ static ck_buf output(ck_rng *r, size_t bytes, size_t align) {
   ck_buf b = ck_alloc(bytes, align, ck_next(r) & 1 ? CK_END : CK_START);
   memset(b.data, 0x5c, bytes);
   return b;
-}
-
-/* ---- exp ---- */
-
-static double ulps(float got, double want) {
-  int e;
-  frexp(want, &e);
-  return fabs((double)got - want) / ldexp(1.0, e - 24);
-}
-
-static void check_exp(float x, double *worst, double *worst_at) {
-  float y = df_exp(x);
-  double u = ulps(y, exp((double)x));
-  bool normal = bits_of(y) >= 0x00800000u && bits_of(y) < 0x7f800000u;
-  if (!normal) fail_msg("exp(%a) = %a is not normal", (double)x, (double)y);
-  if (u > *worst) {
-    *worst = u;
-    *worst_at = (double)x;
-  }
-}
-
-/* A little above the largest error of the full sweep. */
-#define TEST_EXP_ULP 1.02
-
-static void test_df_exp__close_to_double(void **state) {
-  (void)state;
-  double worst = 0, at = 0;
-  /* A stride that is odd and no multiple of anything visits all mantissa patterns over the exponents. */
-  for (uint32_t b = 0; b <= bits_of(DF_EXP_MAX); b += 977) check_exp(float_of(b), &worst, &at);
-  for (uint32_t b = 0x80000000u; b <= bits_of(DF_EXP_MIN); b += 977) check_exp(float_of(b), &worst, &at);
-  check_exp(DF_EXP_MIN, &worst, &at);
-  check_exp(DF_EXP_MAX, &worst, &at);
-  for (int n = -126; n <= 127; n++) { /* both sides of every change of n */
-    float x = (float)((n + 0.5) * 0.6931471805599453);
-    for (int d = -20; d <= 20; d++) {
-      float y = float_of((uint32_t)((int32_t)bits_of(x) + d));
-      if (y >= DF_EXP_MIN && y <= DF_EXP_MAX) check_exp(y, &worst, &at);
-    }
-  }
-  if (worst > TEST_EXP_ULP) fail_msg("exp(%a) is off by %.3f ulp", at, worst);
-}
-
-static void test_df_exp__special_values(void **state) {
-  (void)state;
-  assert_int_equal(bits_of(df_exp(0.0f)), 0x3f800000u);
-  assert_int_equal(bits_of(df_exp(-0.0f)), 0x3f800000u);
-  assert_int_equal(bits_of(df_exp(float_of(1))), 0x3f800000u);
-  assert_int_equal(bits_of(df_exp(nextafterf(DF_EXP_MIN, -100.0f))), 0);
-  assert_int_equal(bits_of(df_exp(-1e30f)), 0);
-  assert_int_equal(bits_of(df_exp(-INFINITY)), 0);
-  assert_true(df_exp(88.0f) > 1.6e38f && isfinite(df_exp(88.0f)));
-  assert_int_equal(bits_of(df_exp(nextafterf(88.0f, 89.0f))), bits_of(df_exp(88.0f)));
-  assert_int_equal(bits_of(df_exp(3e38f)), bits_of(df_exp(88.0f)));
-  assert_int_equal(bits_of(df_exp(INFINITY)), bits_of(df_exp(88.0f)));
-  assert_true(isnan(df_exp(NAN)));
-}
-
-/* The vector exp through attn_merge: parts (max 0, sum 0) and (max x, sum 1) leave exp(x) alone as the sum. */
-static void test_df_exp__vector_bits(void **state) {
-  (void)state;
-  for (unsigned t = 0; t < n_tiers; t++) {
-    for (uint32_t b = 0x80000000u; b < 0x80000000u + 0x43000000u; b += 4099) {
-      float x = float_of(b), a[32] = {0.0f, 0.0f}, p[32] = {x, 1.0f};
-      tier[t]->attn_merge(a, p, 0, 1, 16);
-      if (bits_of(a[1]) != bits_of(df_exp(x))) fail_msg("tier %u: exp(%a) = %a", t, (double)x, (double)a[1]);
-    }
-  }
 }
 
 /* ---- quantize ---- */
@@ -584,15 +508,22 @@ int main(void) {
   ref = df_kernels_get(DF_TIER_REF);
   n_tiers = ck_tiers(tier);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_df_exp__close_to_double),   cmocka_unit_test(test_df_exp__special_values),
-      cmocka_unit_test(test_df_exp__vector_bits),       cmocka_unit_test(test_quantize__means_what_it_says),
-      cmocka_unit_test(test_quantize__ties_go_to_even), cmocka_unit_test(test_quantize__defects_and_small_blocks),
-      cmocka_unit_test(test_quantize__tiers_agree),     cmocka_unit_test(test_rmsnorm__close_to_double),
-      cmocka_unit_test(test_rmsnorm__order_of_the_sum), cmocka_unit_test(test_rmsnorm__tiers_agree),
-      cmocka_unit_test(test_silu_mul__close_to_double), cmocka_unit_test(test_silu_mul__tiers_agree),
-      cmocka_unit_test(test_rope__tiers_agree),         cmocka_unit_test(test_add__exact),
-      cmocka_unit_test(test_argmax__ties_and_nan),      cmocka_unit_test(test_argmax__random),
-      cmocka_unit_test(test_kv_store__lanes_and_rows),  cmocka_unit_test(test_kv_store__rounds_to_nearest_even),
+
+      cmocka_unit_test(test_quantize__means_what_it_says),
+      cmocka_unit_test(test_quantize__ties_go_to_even),
+      cmocka_unit_test(test_quantize__defects_and_small_blocks),
+      cmocka_unit_test(test_quantize__tiers_agree),
+      cmocka_unit_test(test_rmsnorm__close_to_double),
+      cmocka_unit_test(test_rmsnorm__order_of_the_sum),
+      cmocka_unit_test(test_rmsnorm__tiers_agree),
+      cmocka_unit_test(test_silu_mul__close_to_double),
+      cmocka_unit_test(test_silu_mul__tiers_agree),
+      cmocka_unit_test(test_rope__tiers_agree),
+      cmocka_unit_test(test_add__exact),
+      cmocka_unit_test(test_argmax__ties_and_nan),
+      cmocka_unit_test(test_argmax__random),
+      cmocka_unit_test(test_kv_store__lanes_and_rows),
+      cmocka_unit_test(test_kv_store__rounds_to_nearest_even),
       cmocka_unit_test(test_fused__equal_two_steps),
   };
   return cmocka_run_group_tests_name("vec", tests, NULL, NULL);

@@ -200,7 +200,7 @@ uint32_t tiny_generate(tiny_target *x, df_drafter *d, uint32_t prompt, uint32_t 
       items[n++] = (df_step_item){
           .seq = &x->seq[s], .n = prompt + count[s] - 1, .anchor = anchor, .pick = pick_best, .pick_ctx = &x->t.ws};
     }
-    must(df_spec_step(&st, items, n, width, false, &times, &err), &err);
+    must(df_spec_step(&st, items, n, &(df_step_plan){.width = width}, &times, &err), &err);
     for (uint32_t i = 0; i < n; i++) {
       int32_t *to = text + who[i] * TINY_LEN + count[who[i]];
       memcpy(to, items[i].drafted, items[i].accepted * sizeof *to);

@@ -91,7 +91,10 @@ collect
 start old-fold cortex-a57 test_attn '*fold*'
 start old-vec cortex-a57 test_vec '*agree'
 collect
-start old-exp cortex-a57 test_vec '*_bits'
+start old-exp cortex-a57 test_exp '*_bits'
 start old-kv cortex-a57 test_vec '*kv_store*'
+collect
+start max-exp max test_exp
+start old-sum cortex-a57 test_exp '*exp_sum*'
 collect
 finish

@@ -377,7 +377,7 @@ static void test_drafter__never_carries_a_mask(void **state) {
     must(df_drafter_inject(&r, &in, 1, &err), &err);
     for (uint32_t w = 2; w <= 16; w++) {
       int32_t drafted[16];
-      const df_draft_item item = {&x.seq[0], tiny_id(0, 30), 30, drafted};
+      const df_draft_item item = {&x.seq[0], tiny_id(0, 30), 30, drafted, NULL};
       must(df_drafter_draft(&r, &item, 1, w, &err), &err);
     }
     assert_int_equal(r.runner.graphs.n, 16); /* one for injection, one for each width */

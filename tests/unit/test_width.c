@@ -45,7 +45,7 @@ static void test_update__slots_behind_the_miss_keep_their_estimate(void **state)
   df_width_estimate_init(&e);
   for (uint32_t j = 0; j < DF_WIDTH_MAX; j++) e.tried[j] = 10, e.accepted[j] = 5;
   const df_width_estimate before = e;
-  df_width_estimate_update(&e, 7, 2);
+  df_width_estimate_update(&e, 7, 2, NULL, 0);
   for (uint32_t j = 0; j < 2; j++) assert_true(e.accepted[j] / e.tried[j] > before.accepted[j] / before.tried[j]);
   assert_true(e.accepted[2] / e.tried[2] < before.accepted[2] / before.tried[2]);
   for (uint32_t j = 3; j < DF_WIDTH_MAX; j++) {
@@ -58,7 +58,7 @@ static void test_update__converges_to_the_rate(void **state) {
   (void)state;
   df_width_estimate e;
   df_width_estimate_init(&e);
-  for (int i = 0; i < 400; i++) df_width_estimate_update(&e, 3, i % 4 == 0 ? 0 : 3);
+  for (int i = 0; i < 400; i++) df_width_estimate_update(&e, 3, i % 4 == 0 ? 0 : 3, NULL, 0);
   assert_true(fabs(e.accepted[0] / e.tried[0] - 0.75) < 0.1);
 }
 
@@ -111,15 +111,15 @@ static void test_note__slow_steps_behind_a_draft_are_learnt(void **state) {
   (void)state;
   df_width_costs c = linear_costs(3.0, 0.2, 0.8, 0.1);
   for (int round = 0; round < 30; round++) {
-    df_width_note(&c, 1, 4, 0, 3.6, 1.2);
-    for (int i = 0; i < 40; i++) df_width_note(&c, 1, 1, 0, 3.0 * (1 + 0.5 * pow(0.8, i)), 0);
+    df_width_note(&c, 1, 4, 4, 0, 3.6, 1.2);
+    for (int i = 0; i < 40; i++) df_width_note(&c, 1, 1, 1, 0, 3.0 * (1 + 0.5 * pow(0.8, i)), 0);
   }
   assert_true(fabs(c.third - 0.5 * 0.64) < 0.03);
   assert_true(c.wake > 2.0 && c.wake < 2.5); /* 5 times 0.5, less what the late steps still have of it */
   assert_true(fabs(df_width_cost_at(&c.verify, 1, 0) - 3.0) < 0.03);
   for (int round = 0; round < 50; round++) { /* short looks at plain decoding do not raise it */
-    df_width_note(&c, 1, 4, 0, 3.6, 1.2);
-    for (int i = 0; i < 3; i++) df_width_note(&c, 1, 1, 0, 3.0 * (1 + 0.5 * pow(0.8, i)), 0);
+    df_width_note(&c, 1, 4, 4, 0, 3.6, 1.2);
+    for (int i = 0; i < 3; i++) df_width_note(&c, 1, 1, 1, 0, 3.0 * (1 + 0.5 * pow(0.8, i)), 0);
   }
   assert_true(fabs(df_width_cost_at(&c.verify, 1, 0) - 3.0) < 0.1);
 }
@@ -136,9 +136,9 @@ static void test_account__a_bad_text_loses_little(void **state) {
   for (int i = 0; i < 400; i++) {
     const uint32_t w = df_width_choose(&c, &one, 1, 16, 0);
     spent += df_width_cost_at(&c.verify, w, 0) + (w > 1 ? df_width_cost_at(&c.draft, w, 0) : 0);
-    df_width_account(&e, df_width_plain_steps(&c, 1, w, 0), 1);
+    df_width_account(&e, df_width_plain_steps(&c, 1, w, w, 0), 1);
     if (w > 1)
-      df_width_estimate_update(&e, w - 1, 0);
+      df_width_estimate_update(&e, w - 1, 0, NULL, 0);
     else
       df_width_estimate_fade(&e);
   }
@@ -184,9 +184,9 @@ static void test_choose__a_hopeless_draft_costs_at_most_its_probes(void **state)
     const uint32_t w = df_width_choose(&c, &one, 1, 16, 0);
     if (w > 1) {
       probes++;
-      df_width_estimate_update(&e, w - 1, 0);
+      df_width_estimate_update(&e, w - 1, 0, NULL, 0);
     }
-    df_width_account(&e, df_width_plain_steps(&c, 1, w, 0), 1);
+    df_width_account(&e, df_width_plain_steps(&c, 1, w, w, 0), 1);
     plain += df_width_cost_at(&c.verify, 1, 0);
     spent += df_width_cost_at(&c.verify, w, 0) + (w > 1 ? df_width_cost_at(&c.draft, w, 0) : 0);
   }
@@ -202,7 +202,7 @@ static void test_choose__a_probe_finds_a_better_text(void **state) {
   uint32_t w = 1;
   for (int i = 0; i < 4000 && w <= 4; i++) {
     w = df_width_choose(&c, &one, 1, 16, 0);
-    if (w > 1) df_width_estimate_update(&e, w - 1, w - 1); /* everything is accepted from now on */
+    if (w > 1) df_width_estimate_update(&e, w - 1, w - 1, NULL, 0); /* everything is accepted from now on */
   }
   assert_true(w > 4);
 }
@@ -215,7 +215,7 @@ static void test_choose__looks_at_the_price_of_plain_decoding_again(void **state
   uint32_t last[STEPS];
   for (int i = 0; i < STEPS; i++) {
     last[i] = df_width_choose(&c, &one, 1, 16, 0);
-    df_width_note(&c, 1, last[i], 0, last[i] == 1 ? 10.0 : 30.0, 1.0); /* and are cheap now */
+    df_width_note(&c, 1, last[i], last[i], 0, last[i] == 1 ? 10.0 : 30.0, 1.0); /* and are cheap now */
   }
   assert_true(last[0] > 1);
   for (int i = STEPS - 4; i < STEPS; i++) assert_int_equal(last[i], 1);
@@ -241,13 +241,14 @@ static void test_learn__starts_where_others_are(void **state) {
   (void)state;
   df_width_estimate all, e;
   df_width_estimate_init(&all);
-  for (int i = 0; i < 200; i++) df_width_estimate_update(&all, 7, i % 2 ? 1 : 0); /* slot 0 half the time, then none */
+  for (int i = 0; i < 200; i++)
+    df_width_estimate_update(&all, 7, i % 2 ? 1 : 0, NULL, 0); /* slot 0 half the time, then none */
   df_width_estimate_init(&e);
   const double fresh = df_width_expected(&e, 4);
   df_width_estimate_learn(&e, &all);
   assert_true(fabs(df_width_expected(&e, 2) - 1.5) < 0.06);
   assert_true(df_width_expected(&e, 8) < 1.8 && fresh > 1.8);
-  for (int i = 0; i < 12; i++) df_width_estimate_update(&e, 7, 7);
+  for (int i = 0; i < 12; i++) df_width_estimate_update(&e, 7, 7, NULL, 0);
   assert_true(df_width_expected(&e, 4) > 2.5);
 }
 

@@ -1,7 +1,7 @@
 /* The width controller replayed on recorded texts, against every fixed width and against plain decoding, without a
  * model or a clock. tests/golden/drafts-accepted-*.txt is what bench_trace printed: for every position of a greedy text
- * how many drafts of a block would have stood. Machines are tables of milliseconds that were measured once; a step's
- * price is shown to the controller with noise, outliers and drift. */
+ * how many drafts of a block would have stood, and how sure the first of them were. Machines are tables of milliseconds
+ * that were measured once; a step's price is shown to the controller with noise, outliers and drift. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,9 +14,9 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "spec/width.h"
+#include "spec/cut.h"
 
-enum { MAX_TEXTS = 64, MAX_TEXT = 128, N_ROWS = 7, DEPTH = 256, SEEDS = 10 };
+enum { MAX_TEXTS = 64, MAX_TEXT = 160, SURE = 8, N_ROWS = 7, DEPTH = 256, SEEDS = 10 };
 
 typedef struct machine {
   const char *name, *texts;
@@ -35,6 +35,7 @@ static const machine k_machines[] = {
 typedef struct text {
   char set[24];
   uint8_t accepted[MAX_TEXT];
+  float sure[MAX_TEXT][DF_WIDTH_MAX];
   uint32_t n;
 } text;
 
@@ -50,17 +51,21 @@ static double uniform(void) {
 }
 
 static void load_texts(const char *name) {
-  char path[512], line[256];
+  char path[512], line[MAX_TEXT * (SURE + 1) + 64];
   (void)snprintf(path, sizeof path, "%s/tests/golden/drafts-accepted-%s.txt", DF_SOURCE_DIR, name);
   FILE *f = fopen(path, "re");
   assert_non_null(f);
   g_n_texts = 0;
   while (fgets(line, sizeof line, f)) {
-    char letters[MAX_TEXT + 1];
+    char letters[MAX_TEXT + 1], sure[MAX_TEXT * SURE + 1];
     assert_true(g_n_texts < MAX_TEXTS);
     text *t = &g_texts[g_n_texts++];
-    assert_int_equal(sscanf(line, "%23s %128s", t->set, letters), 2);
+    assert_int_equal(sscanf(line, "%23s %160s %1280s", t->set, letters, sure), 3);
     t->n = (uint32_t)strlen(letters);
+    assert_int_equal(strlen(sure), t->n * SURE);
+    for (uint32_t i = 0; i < t->n; i++) /* further back a block is as sure as at the last that is known */
+      for (uint32_t j = 0; j < DF_WIDTH_MAX; j++)
+        t->sure[i][j] = ((float)(sure[i * SURE + DF_MIN(j, SURE - 1u)] - '0') + 0.5f) / 64;
     for (uint32_t i = 0; i < t->n; i++)
       t->accepted[i] = (uint8_t)(strchr("0123456789abcdef", letters[i]) - "0123456789abcdef");
   }
@@ -91,6 +96,7 @@ static double fixed_ms(const machine *m, const text *t, uint32_t w) {
 typedef struct player {
   df_width_costs costs;
   df_width_estimate all;
+  df_cut_trust trust;
   double noise;         /* share of a price */
   uint32_t clock, busy; /* steps so far; steps still to come beside another process */
 } player;
@@ -104,7 +110,7 @@ static double seen(player *p, double ms) {
 
 static void start(player *p, const machine *m, double noise, uint64_t seed) {
   static const uint32_t k_calibrated[] = {1, 3, 8, 16};
-  *p = (player){.noise = noise};
+  *p = (player){.noise = noise, .costs = {.cuts = true}};
   g_random = 88172645463325252u + seed * 7919;
   df_width_estimate_init_all(&p->all);
   for (size_t i = 0; i < DF_COUNT_OF(k_calibrated); i++) {
@@ -123,6 +129,14 @@ static void tick(player *p) {
     p->busy = 10 + (uint32_t)(20 * uniform());
 }
 
+/* Rows of a block that are verified, and what its drafts promise. */
+static uint32_t cut(player *p, const df_width_estimate *e, const text *t, uint32_t at, uint32_t w,
+                    float chance[1][DF_WIDTH_MAX]) {
+  for (uint32_t j = 0; j + 1 < w; j++)
+    chance[0][j] = (float)df_cut_chance(&p->trust, t->sure[at][j], df_width_estimate_trust(e));
+  return w > 1 ? df_cut_rows(&p->costs, chance, 1, w, DEPTH, p->costs.per_ms) : 1;
+}
+
 /* A text as the engine decodes it. */
 static double auto_ms(player *p, const machine *m, const text *t) {
   df_width_estimate e, *one = &e;
@@ -130,18 +144,21 @@ static double auto_ms(player *p, const machine *m, const text *t) {
   df_width_estimate_init(&e);
   df_width_estimate_learn(&e, &p->all);
   for (uint32_t at = 0; at < t->n;) {
-    const uint32_t w = df_width_choose(&p->costs, &one, 1, DF_MIN(16u, t->n - at), DEPTH), n = tokens_at(t, at, w);
-    const double verify = at_rows(m->verify, w) + (w == 1 ? slow : 0), draft = draft_ms(m, w);
+    float chance[1][DF_WIDTH_MAX];
+    const uint32_t w = df_width_choose(&p->costs, &one, 1, DF_MIN(16u, t->n - at), DEPTH);
+    const uint32_t rows = cut(p, &e, t, at, w, chance), n = tokens_at(t, at, rows);
+    const double verify = at_rows(m->verify, rows) + (w == 1 ? slow : 0), draft = draft_ms(m, w);
     slow = w > 1 ? m->slow : 0.8 * slow;
     ms += verify + draft;
     tick(p);
-    df_width_note(&p->costs, 1, w, DEPTH, seen(p, verify), seen(p, draft));
-    df_width_account(&e, df_width_plain_steps(&p->costs, 1, w, DEPTH), n);
+    df_width_note(&p->costs, 1, w, rows, DEPTH, seen(p, verify), seen(p, draft));
+    df_width_account(&e, df_width_plain_steps(&p->costs, 1, w, rows, DEPTH), n);
     if (w == 1) {
       df_width_estimate_fade(&e);
     } else {
-      df_width_estimate_update(&e, w - 1, n - 1);
-      df_width_estimate_update(&p->all, w - 1, n - 1);
+      df_width_estimate_update(&e, rows - 1, n - 1, chance[0], w - rows);
+      df_width_estimate_update(&p->all, rows - 1, n - 1, chance[0], w - rows);
+      df_cut_learn(&p->trust, t->sure[at], rows - 1, n - 1);
     }
     at += n;
   }
@@ -200,22 +217,22 @@ static void play(const machine *m, double noise, double least_set, double least_
 
 static void test_replay__true_prices(void **state) {
   (void)state;
-  play(&k_machines[0], 0, 0.97, 0.99, 0.975);
-  play(&k_machines[1], 0, 0.97, 0.99, 0.975);
-  play(&k_machines[3], 0, 0.98, 0.99, 1.1);
+  play(&k_machines[0], 0, 0.975, 1.015, 0.97);
+  play(&k_machines[1], 0, 0.975, 1.015, 0.97);
+  play(&k_machines[3], 0, 0.99, 1.015, 1.2);
 }
 
 static void test_replay__noisy_prices(void **state) {
   (void)state;
-  play(&k_machines[0], 0.05, 0.94, 0.965, 0.9);
-  play(&k_machines[1], 0.05, 0.94, 0.965, 0.9);
-  play(&k_machines[3], 0.05, 0.93, 0.965, 1.1);
+  play(&k_machines[0], 0.05, 0.96, 1.0, 0.93);
+  play(&k_machines[1], 0.05, 0.96, 1.0, 0.93);
+  play(&k_machines[3], 0.05, 0.97, 1.0, 1.15);
 }
 
 /* Where drafting pushes weights out of a cache that plain decoding lives in, each change of mind costs. */
 static void test_replay__plain_steps_are_slow_behind_drafts(void **state) {
   (void)state;
-  play(&k_machines[2], 0.05, 0.92, 0.945, 0.78);
+  play(&k_machines[2], 0.05, 0.92, 0.96, 0.78);
 }
 
 int main(void) {

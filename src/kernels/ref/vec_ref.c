@@ -143,6 +143,12 @@ static uint32_t argmax(const float *x, uint32_t n) {
   return best;
 }
 
+static float exp_sum(const float *x, uint32_t n, float max) {
+  float lane[16] = {0};
+  for (uint32_t i = 0; i < n; i++) lane[i % 16] += df_exp(x[i] - max);
+  return tree16(lane);
+}
+
 static void kv_store(df_kv_type type, const float *k, size_t k_ld, const float *v, size_t v_ld, uint32_t n, uint32_t e,
                      void *k_page, void *v_page, uint32_t pos) {
   for (uint32_t r = 0; r < n; r++, k += k_ld, v += v_ld, pos++) {
@@ -166,6 +172,7 @@ void df_kernels_vec_init__ref(df_kernels *k) {
   k->rope = rope;
   k->add = add;
   k->argmax = argmax;
+  k->exp_sum = exp_sum;
   k->kv_store = kv_store;
   k->rmsnorm_quantize = rmsnorm_quantize;
   k->silu_mul_quantize = silu_mul_quantize;

@@ -173,6 +173,18 @@ static uint32_t argmax(const float *x, uint32_t n) {
   return 0;
 }
 
+static float exp_sum(const float *x, uint32_t n, float max) {
+  const v16 m = v16_set1(max);
+  v16 acc = v16_zero();
+  uint32_t i = 0;
+  for (; i + 16 <= n; i += 16) acc = v16_add(acc, v16_exp(v16_sub(v16_load(x + i), m)));
+  if (i < n) {
+    const v16 last = v16_exp(v16_sub(v16_load_n(x + i, n - i), m));
+    acc = v16_add(acc, v16_select((1u << (n - i)) - 1, last, v16_zero()));
+  }
+  return v16_tree_add(acc);
+}
+
 /* Halves of 8 positions or components; the shuffles of neighbours below are one instruction everywhere. */
 typedef uint16_t h8 __attribute__((vector_size(16)));
 
@@ -267,6 +279,7 @@ DF_INLINE void vec_table(df_kernels *t) {
   t->rope = rope;
   t->add = add;
   t->argmax = argmax;
+  t->exp_sum = exp_sum;
   t->kv_store = kv_store;
   t->rmsnorm_quantize = rmsnorm_quantize;
   t->silu_mul_quantize = silu_mul_quantize;
