@@ -47,6 +47,10 @@ if(DF_CUDA_ENABLED)
   endforeach()
   list(APPEND DF_CUDA_GENCODE -gencode arch=compute_${DF_CUDA_PTX},code=compute_${DF_CUDA_PTX})
   string(APPEND DF_CUDA_BUILT "compute_${DF_CUDA_PTX}")
+  set(DF_CUDA_FAULT "")
+  if(DF_FAULT_INJECTION)
+    set(DF_CUDA_FAULT -DDF_FAULT_INJECTION=1)
+  endif()
   file(GLOB DF_CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/device/cuda/*.cu)
   foreach(f ${DF_CUDA_SOURCES})
     get_filename_component(name ${f} NAME_WE)
@@ -55,7 +59,7 @@ if(DF_CUDA_ENABLED)
       OUTPUT ${object}
       COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/cuda
       COMMAND ${DF_CUDA_NVCC} -std=c++17 -O3 ${DF_CUDA_EXACT} ${DF_CUDA_GENCODE} -Xcompiler ${DF_CUDA_HOST}
-        "-DDF_CUDA_BUILT_ARCHS=\"${DF_CUDA_BUILT}\"" -I ${CMAKE_SOURCE_DIR}/src -I ${CMAKE_SOURCE_DIR}/include
+        "-DDF_CUDA_BUILT_ARCHS=\"${DF_CUDA_BUILT}\"" ${DF_CUDA_FAULT} -I ${CMAKE_SOURCE_DIR}/src -I ${CMAKE_SOURCE_DIR}/include
         -MD -MT ${object} -MF ${object}.d -c ${f} -o ${object}
       DEPENDS ${f}
       DEPFILE ${object}.d

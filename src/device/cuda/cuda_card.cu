@@ -51,7 +51,7 @@ static uint32_t attribute(cudaDeviceAttr a, int device) {
 }
 
 static int prepare_all(size_t shared_bytes) {
-  int (*const init[])(size_t) = {df_cuda_rows_init, df_cuda_mma_init, df_cuda_gemm_init, df_cuda_quant_init,
+  int (*const init[])(size_t) = {df_cuda_rows_init, df_cuda_mma_init,  df_cuda_gemm_init,   df_cuda_quant_init,
                                  df_cuda_f8_init,   df_cuda_attn_init, df_cuda_persist_init};
   for (int (*f)(size_t) : init) {
     const int e = f(shared_bytes);
@@ -59,6 +59,17 @@ static int prepare_all(size_t shared_bytes) {
   }
   return 0;
 }
+
+#ifdef DF_FAULT_INJECTION
+__global__ static void trap_kernel(void) { asm volatile("trap;"); }
+
+extern "C" int df_cuda_trap(void *stream) {
+  cudaLaunchConfig_t c = {};
+  c.gridDim = c.blockDim = dim3(1);
+  c.stream = (cudaStream_t)stream;
+  return (int)cudaLaunchKernelEx(&c, trap_kernel);
+}
+#endif
 
 extern "C" int df_cuda_kernels_init(df_cuda_card *card) {
   int device = 0;

@@ -9,6 +9,7 @@
 
 #ifdef DF_HAVE_CUDA
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -273,6 +274,19 @@ df_status cuda_prepare(df_device *base, df_program *p, bool recorded, df_error *
   return DF_OK;
 }
 
+#ifdef DF_FAULT_INJECTION
+/* DF_TEST_DEVICE_LOST=N: a kernel fails in front of the N-th pass. */
+static int injected_loss(const cuda_device *d) {
+  const char *v = getenv("DF_TEST_DEVICE_LOST");
+  return v && strtoull(v, NULL, 10) == d->runs ? df_cuda_trap(d->stream) : 0;
+}
+#else
+static int injected_loss(const cuda_device *d) {
+  (void)d;
+  return 0;
+}
+#endif
+
 df_status cuda_run(df_device *base, df_program *p, df_error *err) {
   cuda_device *d = (cuda_device *)base;
   const cuda_program *x = df_program_attached(p);
@@ -280,7 +294,8 @@ df_status cuda_run(df_device *base, df_program *p, df_error *err) {
   if (!x) return DF_FAIL(err, DF_ERR_INTERNAL, "a program was run that was not prepared");
   d->runs++;
   DF_TRY(fill_inputs(d, x, err));
-  const int e = x->graph ? (int)cudaGraphLaunch(x->graph, d->stream) : launch_all(d, x);
+  int e = injected_loss(d);
+  if (e == 0) e = x->graph ? (int)cudaGraphLaunch(x->graph, d->stream) : launch_all(d, x);
   if (e) return cuda_lose(d, e, "a pass was started", err);
   if (x->n_out == 0) return DF_OK;
   DF_TRY(cuda_sync(d, "a pass ran", err));

@@ -72,6 +72,10 @@ const char *df_cuda_error_text(int code);
 /* Fills card for the current device and raises the kernels' shared-memory limits there. Call once per device, in the
  * thread that made it current. cudaErrorNoKernelImageForDevice (209) when nothing built fits the card. */
 int df_cuda_kernels_init(df_cuda_card *card);
+#ifdef DF_FAULT_INJECTION
+/* A kernel that fails: whatever is waited for behind it reports an error, and the card is lost to this process. */
+int df_cuda_trap(void *stream);
+#endif
 /* Architectures this build holds, "sm_90a compute_90"; static. */
 const char *df_cuda_built_archs(void);
 
@@ -96,8 +100,7 @@ size_t df_cuda_scratch_bytes(const df_op *ops, uint32_t n, uint32_t max_rows, ui
  * they cannot. One launch at a time may use a list. Copies of it must be over before the first launch. */
 size_t df_cuda_list_plan(const df_cuda_env *env, const df_op *ops, uint32_t n, df_cuda_list *out);
 /* Writes the list, l->bytes, to host memory. */
-void df_cuda_list_fill(const df_cuda_env *env, const df_op *ops, uint32_t n, const df_cuda_list *l,
-                       void *host);
+void df_cuda_list_fill(const df_cuda_env *env, const df_op *ops, uint32_t n, const df_cuda_list *l, void *host);
 
 /* Launches ops[0], or ops[0] and some that follow it as one kernel; *taken says how many. The list goes on to n, so
  * that weights of later ops can be asked for early. ops hold device addresses as above. Memory afterwards is as if the
