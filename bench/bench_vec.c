@@ -124,6 +124,10 @@ static void call_argmax(const df_kernels *k, arena *a, uint32_t n, uint32_t e) {
   (void)e;
   a->y[0] = (float)k->argmax(a->x, n);
 }
+static void call_exp_sum(const df_kernels *k, arena *a, uint32_t n, uint32_t e) {
+  (void)e;
+  a->y[0] = k->exp_sum(a->x, n, 4.0f);
+}
 static void call_rope(const df_kernels *k, arena *a, uint32_t n, uint32_t e) {
   (void)e;
   k->rope(a->y, a->w, a->w + n, n);
@@ -142,6 +146,7 @@ static void bench_tier(const df_kernels *k, arena *a) {
              {"silu_mul 11008", call_silu, 11008, 12},
              {"silu_mul_quantize 11008", call_silu_quantize, 11008, 10},
              {"argmax 151936", call_argmax, MAX_N, 4},
+             {"exp_sum 8192", call_exp_sum, 8192, 4},
              {"rope 64 pairs", call_rope, 64, 24}};
   char name[64];
   printf("%s\n", df_cpu_tier_name(k->tier));
