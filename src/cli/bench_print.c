@@ -73,8 +73,11 @@ void df_bench_print(const df_bench_report *r, const df_cli *cli) {
   const df_bench_width *one = &r->width[0];
   char machine[128];
   df_machine_text(&r->l->info, machine, sizeof machine);
-  printf("%s, %s; %s; KV depth %u, %u repetitions, medians\n", brand, machine, r->l->info.name, r->depth, r->reps);
-  printf("decode   %8.1f tok/s  (%.2f ms, best %.2f)\n", 1e3 / one->verify.median, one->verify.median, one->verify.min);
+  printf("%s, %s; %s; KV depth %u, ", brand, machine, r->l->info.name, r->depth);
+  if (r->n_seqs > 1) printf("%u sequences, rows of each, ", r->n_seqs);
+  printf("%u repetitions, medians\n", r->reps);
+  printf("decode   %8.1f tok/s  (%.2f ms, best %.2f)\n", r->n_seqs * 1e3 / one->verify.median, one->verify.median,
+         one->verify.min);
   if (r->n_prefill)
     printf("prefill  %8.1f tok/s  (%u tokens in %.1f ms, best %.1f)\n", r->prefill_n * 1e3 / r->prefill.median,
            r->prefill_n, r->prefill.median, r->prefill.min);
@@ -146,6 +149,7 @@ df_status df_bench_json(const df_bench_report *r, const df_cli *cli, df_buf *out
   df_json_out_key(&w, "model"), df_json_out_cstr(&w, r->l->model_path);
   if (r->l->draft) df_json_out_key(&w, "draft"), df_json_out_cstr(&w, r->l->draft_path);
   df_json_out_key(&w, "n_depth"), df_json_out_u64(&w, r->depth);
+  df_json_put_u64(&w, "n_seqs", r->n_seqs);
   df_json_out_key(&w, "repetitions"), df_json_out_u64(&w, r->reps);
   df_json_out_key(&w, "others_share"), df_json_out_f64(&w, r->others);
   df_json_out_key(&w, "noisy"), df_json_out_bool(&w, r->noisy);

@@ -42,6 +42,7 @@ typedef struct df_bench_set {
 typedef struct df_bench_report {
   df_loaded *l;
   uint32_t depth, reps, prefill_n, n_predict;
+  uint32_t n_seqs; /* of a pass */
   df_bench_width width[DF_BENCH_WIDTHS];
   uint32_t n_widths;
   double prefill_ms[DF_BENCH_REPS];

@@ -21,6 +21,8 @@ static const double k_noise_others = 0.05; /* of the machine */
  * "threads,depth,all|last,rows,best,median,worst". Only its numbers are read. */
 static df_status peer_round(df_bench_report *r, df_error *err) {
   char cmd[4096];
+  if (r->n_seqs > 1)
+    return DF_FAIL(err, DF_ERR_ARGUMENT, "the peer is measured with one sequence: not with --parallel");
   if (snprintf(cmd, sizeof cmd, "exec '%s/verify-bench' '%s' %u %u 3 2>/dev/null", r->peer, r->l->model_path,
                r->l->info.n_threads, r->depth) >= (int)sizeof cmd ||
       strchr(r->peer, '\'') || strchr(r->l->model_path, '\''))
@@ -77,7 +79,7 @@ static df_status host_work(df_bench_report *r, df_bench *b, df_error *err) {
 static df_status passes(df_bench_report *r, df_cli *cli, const df_session_params *sp, df_error *err) {
   df_bench b;
   df_progress bar;
-  DF_TRY(df_bench_init(&b, r->l->model, r->l->draft, sp, r->depth, err));
+  DF_TRY(df_bench_init(&b, r->l->model, r->l->draft, sp, r->n_seqs, r->depth, err));
   df_progress_begin(&bar, &cli->term, "passes", r->reps, 0, false);
   df_status s = pass_round(r, &b, err); /* warms caches and records programs */
   for (uint32_t i = 0; i < r->n_widths; i++) r->width[i].n = 0;
@@ -282,6 +284,7 @@ int df_verb_bench(df_cli *cli) {
   r->l = &l;
   r->reps = (uint32_t)df_opt_int(o, OPT_BENCH_REPS, 20);
   r->depth = (uint32_t)df_opt_int(o, OPT_BENCH_DEPTH, 256);
+  r->n_seqs = (uint32_t)df_opt_int(o, OPT_PARALLEL, 1);
   r->prefill_n = (uint32_t)df_opt_int(o, OPT_BENCH_PREFILL, 512);
   r->n_predict = (uint32_t)df_opt_int(o, OPT_PREDICT, 128);
   r->peer = df_opt_text(o, OPT_BENCH_PEER, NULL);

@@ -14,39 +14,48 @@ static int32_t made_up_token(const df_bench *b, uint32_t i) {
   return (int32_t)((i * 2654435761u >> 8) % (b->e.m->cfg.vocab / 2));
 }
 
-/* Rows first .. first+n-1 through prefill passes. */
-static df_status feed(df_bench *b, uint32_t first, uint32_t n, df_error *err) {
+/* Rows first .. first+n-1 of a sequence through prefill passes. */
+static df_status feed(df_bench *b, df_kv_seq *seq, uint32_t first, uint32_t n, df_error *err) {
   const uint32_t step = df_spec_prefill_rows(&b->e.step);
   int32_t ids[512];
-  DF_TRY(df_kv_seq_reserve(&b->seq, &b->e.pages, first + n, err));
+  DF_TRY(df_kv_seq_reserve(seq, &b->e.pages, first + n, err));
   for (uint32_t at = 0; at < n; at += DF_MIN(step, 512u)) {
     const uint32_t m = DF_MIN(n - at, DF_MIN(step, 512u));
     for (uint32_t i = 0; i < m; i++) ids[i] = made_up_token(b, first + at + i);
-    df_prefill_item it = {.seq = &b->seq, .ids = ids, .n = m, .first = first + at, .last = at + m == n};
+    df_prefill_item it = {.seq = seq, .ids = ids, .n = m, .first = first + at, .last = at + m == n};
     DF_TRY(df_spec_prefill(&b->e.step, &it, 1, err));
   }
   return DF_OK;
 }
 
-df_status df_bench_init(df_bench *b, df_model *m, df_draft *d, const df_session_params *p, uint32_t depth,
-                        df_error *err) {
-  *b = (df_bench){.depth = depth};
-  df_engine_params ep = {.session = *p, .max_seqs = 1};
+/* A sequence as deep as passes want it, with room for a block. */
+static df_status make_seq(df_bench *b, df_kv_seq *seq, uint32_t held, df_error *err) {
+  if (held < b->depth) DF_TRY(feed(b, seq, held, b->depth - held, err));
+  return df_kv_seq_reserve(seq, &b->e.pages, b->depth + DF_MAX_WIDTH, err);
+}
+
+df_status df_bench_init(df_bench *b, df_model *m, df_draft *d, const df_session_params *p, uint32_t n_seqs,
+                        uint32_t depth, df_error *err) {
+  enum { SPARE = 8192 }; /* tokens for prompts and texts that are measured beside the sequences */
+  *b = (df_bench){.n_seqs = n_seqs, .depth = depth};
+  df_engine_params ep = {.session = *p, .max_seqs = n_seqs};
+  if (n_seqs > 1) ep.kv_tokens = n_seqs * (depth + 4 * DF_MAX_WIDTH) + SPARE; /* full contexts could be a lot */
   if (d) ep.session.spec_draft_max = (int32_t)DF_MIN(d->cfg.block_size, (uint32_t)DF_MAX_WIDTH) - 1; /* no controller */
   DF_TRY(df_engine_init(&b->e, m, d, &ep, err));
   df_status s = DF_OK;
   if (depth + DF_MAX_WIDTH > b->e.n_ctx)
     s = DF_FAIL(err, DF_ERR_ARGUMENT, "depth %u and a block of %d do not fit the context of %u", depth, DF_MAX_WIDTH,
                 b->e.n_ctx);
-  if (s == DF_OK) s = df_kv_seq_init(&b->seq, b->e.pages.size, b->e.n_ctx, err);
-  if (s == DF_OK && depth) s = feed(b, 0, depth, err);
-  if (s == DF_OK) s = df_kv_seq_reserve(&b->seq, &b->e.pages, depth + DF_MAX_WIDTH, err);
+  for (uint32_t i = 0; i < n_seqs && s == DF_OK; i++) {
+    s = df_kv_seq_init(&b->seq[i], b->e.pages.size, b->e.n_ctx, err);
+    if (s == DF_OK) s = make_seq(b, &b->seq[i], 0, err);
+  }
   if (s != DF_OK) df_bench_release(b);
   return s;
 }
 
 void df_bench_release(df_bench *b) {
-  df_kv_seq_release(&b->seq, &b->e.pages);
+  for (uint32_t i = 0; i < b->n_seqs; i++) df_kv_seq_release(&b->seq[i], &b->e.pages);
   df_engine_release(&b->e);
 }
 
@@ -63,33 +72,35 @@ df_status df_bench_verify(df_bench *b, uint32_t rows, double *ms, df_error *err)
   for (uint32_t i = 0; i < rows; i++) ids[i] = made_up_token(b, b->depth + i);
   const uint64_t t0 = df_now_ns();
   df_fill_begin(&t->batch);
-  (void)df_fill_add(&t->batch, &b->seq, ids, rows, b->depth, DF_OUT_ALL);
+  for (uint32_t i = 0; i < b->n_seqs; i++) (void)df_fill_add(&t->batch, &b->seq[i], ids, rows, b->depth, DF_OUT_ALL);
   DF_TRY(df_target_run(t, rows == 1 ? DF_MODE_DECODE : DF_MODE_TARGET_VERIFY, DF_TAIL_ARGMAX, err));
   *ms = (double)(df_now_ns() - t0) / 1e6;
   return DF_OK;
 }
 
 df_status df_bench_draft(df_bench *b, uint32_t rows, uint32_t inject, double *ms, df_error *err) {
-  int32_t drafted[DF_MAX_WIDTH];
+  int32_t drafted[DF_ENGINE_MAX_SEQS][DF_MAX_WIDTH];
+  df_draft_item it[DF_ENGINE_MAX_SEQS];
+  df_inject_item in[DF_ENGINE_MAX_SEQS];
   const uint64_t t0 = df_now_ns();
-  const df_draft_item it = {&b->seq, made_up_token(b, b->depth), b->depth, drafted, NULL};
-  DF_TRY(df_drafter_draft(&b->e.drafter, &it, 1, rows, err));
-  const df_inject_item in = {&b->seq, 0, inject, b->depth};
-  DF_TRY(df_drafter_inject(&b->e.drafter, &in, 1, err));
+  for (uint32_t i = 0; i < b->n_seqs; i++) {
+    it[i] = (df_draft_item){&b->seq[i], made_up_token(b, b->depth), b->depth, drafted[i], NULL};
+    in[i] = (df_inject_item){&b->seq[i], i * rows, inject, b->depth};
+  }
+  DF_TRY(df_drafter_draft(&b->e.drafter, it, b->n_seqs, rows, err));
+  DF_TRY(df_drafter_inject(&b->e.drafter, in, b->n_seqs, err));
   settle(b);
   *ms = (double)(df_now_ns() - t0) / 1e6;
   return DF_OK;
 }
 
 df_status df_bench_prefill(df_bench *b, uint32_t n, double *ms, df_error *err) {
-  df_kv_seq_trim(&b->seq, &b->e.pages, 0);
+  df_kv_seq_trim(&b->seq[0], &b->e.pages, 0);
   const uint64_t t0 = df_now_ns();
-  df_status s = feed(b, 0, n, err);
+  const df_status s = feed(b, &b->seq[0], 0, n, err);
   settle(b);
   *ms = (double)(df_now_ns() - t0) / 1e6;
-  if (s == DF_OK && n < b->depth) s = feed(b, n, b->depth - n, err);
-  if (s == DF_OK) s = df_kv_seq_reserve(&b->seq, &b->e.pages, b->depth + DF_MAX_WIDTH, err);
-  return s;
+  return s == DF_OK ? make_seq(b, &b->seq[0], n, err) : s;
 }
 
 static df_status engine_steps(df_bench *b, df_request *q, uint32_t n, df_error *err) {
@@ -124,7 +135,7 @@ df_status df_bench_steps_of(df_bench *b, uint32_t width, uint32_t n, df_bench_st
   g.max_tokens = (n + 9) * DF_MAX_WIDTH;
   g.ignore_eos = true;
   DF_TRY(df_engine_width(&b->e, (int32_t)width, &c, err));
-  df_kv_seq_trim(&b->seq, &b->e.pages, 0); /* the pool is for one */
+  df_kv_seq_trim(&b->seq[0], &b->e.pages, 0); /* the pool is for no more */
   DF_TRY(df_kv_seq_init(&seq, b->e.pages.size, b->e.n_ctx, err));
   df_status s = df_request_init(&q, b->e.m, ids, DF_COUNT_OF(ids), b->e.n_ctx, &c, err);
   if (s == DF_OK) {
@@ -136,9 +147,7 @@ df_status df_bench_steps_of(df_bench *b, uint32_t width, uint32_t n, df_bench_st
     df_request_release(&q);
   }
   df_kv_seq_release(&seq, &b->e.pages);
-  if (s == DF_OK && b->depth) s = feed(b, 0, b->depth, err);
-  if (s == DF_OK) s = df_kv_seq_reserve(&b->seq, &b->e.pages, b->depth + DF_MAX_WIDTH, err);
-  return s;
+  return s == DF_OK ? make_seq(b, &b->seq[0], 0, err) : s;
 }
 
 /* Seconds all processors were busy since boot; negative when the system does not say. */

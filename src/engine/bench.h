@@ -11,20 +11,24 @@
 
 typedef struct df_bench {
   df_engine e;
-  df_kv_seq seq;
-  uint32_t depth; /* positions with KV */
+  df_kv_seq seq[DF_ENGINE_MAX_SEQS];
+  uint32_t n_seqs;
+  uint32_t depth; /* positions with KV of each */
 } df_bench;
 
-/* depth: KV length at which passes are measured (made by a real prefill of made-up tokens). */
-df_status df_bench_init(df_bench *b, df_model *m, df_draft *d, const df_session_params *p, uint32_t depth,
-                        df_error *err) DF_CHECK;
+/* n_seqs: sequences of a pass, 1..DF_ENGINE_MAX_SEQS. depth: their KV length (made by a real prefill of made-up
+ * tokens).
+ */
+df_status df_bench_init(df_bench *b, df_model *m, df_draft *d, const df_session_params *p, uint32_t n_seqs,
+                        uint32_t depth, df_error *err) DF_CHECK;
 void df_bench_release(df_bench *b);
 
-/* One target pass of `rows` rows with logits for all of them: rows 1 = a decode step, more = a verify. Milliseconds. */
+/* One target pass of `rows` rows a sequence with logits for all of them: rows 1 = a decode step, more = a verify.
+ * Milliseconds. */
 df_status df_bench_verify(df_bench *b, uint32_t rows, double *ms, df_error *err) DF_CHECK;
-/* One draft block of `rows` rows and the injection of `inject` rows behind it. */
+/* One draft block of `rows` rows a sequence and the injection of `inject` rows behind it. */
 df_status df_bench_draft(df_bench *b, uint32_t rows, uint32_t inject, double *ms, df_error *err) DF_CHECK;
-/* Prefill of n tokens into an empty cache (draft injection included when there is a draft). */
+/* Prefill of n tokens of one sequence into an empty cache (draft injection included when there is a draft). */
 df_status df_bench_prefill(df_bench *b, uint32_t n, double *ms, df_error *err) DF_CHECK;
 
 /* Steps of the engine on a device that is not the host: all of it, and what the host worked (launches included) rather
