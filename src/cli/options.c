@@ -666,8 +666,9 @@ const df_opt df_opt_table[OPT_COUNT] = {
                       .max = 64,
                       .deflt = "8; in eval and bench 1",
                       .verbs = DF_VERB_SERVE | DF_VERB_EVAL | DF_VERB_BENCH,
-                      .help = "Requests that run at once; each may use the whole context, and no text depends on it. In "
-                              "bench the sequences of a pass, its rows counted for each"},
+                      .help =
+                          "Requests that run at once; each may use the whole context, and no text depends on it. In "
+                          "bench the sequences of a pass, its rows counted for each"},
     [OPT_KV_MEMORY] = {.name = "kv-memory",
                        .aliases = "--kv-cache-memory-bytes",
                        .negative = "",
