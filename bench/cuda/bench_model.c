@@ -152,18 +152,19 @@ static void build(bench_model *m, df_batch *batch) {
   b.h = take_act(m, s->ffn);
   b.n_rows = m->batch ? &m->batch->n_rows : NULL;
   const df_weights *table = take_weights(m, s->vocab, s->hidden);
-  *(df_op_embed *)add(m, DF_OP_EMBED, BENCH_EMBED) = (df_op_embed){table, batch->ids, b.n_rows, b.x, 1.0f};
+  *(df_op_embed *)add(m, DF_OP_EMBED, BENCH_EMBED) =
+      (df_op_embed){.table = table, .ids = batch->ids, .n_rows = b.n_rows, .out = b.x, .scale = 1.0f};
   for (uint32_t i = 0; i < s->layers; i++) add_layer(m, &b, batch);
   add_norm(m, &b);
   float *logits = take_floats(m, (size_t)MAX_ROWS * s->vocab);
   add_linear(m, BENCH_HEAD, b.normed, b.n_rows, logits, s->vocab, false, table);
-  *(df_op_argmax *)add(m, DF_OP_ARGMAX, BENCH_ARGMAX) = (df_op_argmax){logits,
-                                                                       s->vocab,
-                                                                       s->vocab,
-                                                                       SEGMENTS,
-                                                                       b.n_rows,
-                                                                       take_floats(m, MAX_ROWS * SEGMENTS),
-                                                                       take(m, MAX_ROWS * SEGMENTS * 4)};
+  *(df_op_argmax *)add(m, DF_OP_ARGMAX, BENCH_ARGMAX) = (df_op_argmax){.x = logits,
+                                                                       .ld = s->vocab,
+                                                                       .n = s->vocab,
+                                                                       .segments = SEGMENTS,
+                                                                       .n_rows = b.n_rows,
+                                                                       .best = take_floats(m, MAX_ROWS * SEGMENTS),
+                                                                       .best_id = take(m, MAX_ROWS * SEGMENTS * 4)};
 }
 
 /* Every 16-bit word a small BF16 or half of either sign: as floats, codes and scales all finite and ordinary. */

@@ -103,7 +103,7 @@ typedef struct df_stats {
   uint32_t width_steps[DF_MAX_WIDTH + 1];           /* [w] = steps that verified w rows; [1]: plain ones, too */
   uint32_t emitted_verify;                          /* tokens emitted by verify steps, bonus included */
   double prefill_ms, decode_ms;                     /* wall time; decode excludes prefill */
-  double draft_ms, verify_ms, inject_ms, sample_ms; /* parts of decode_ms */
+  double draft_ms, verify_ms, inject_ms, sample_ms; /* parts of decode_ms; on a card verify_ms holds what drafts take */
   double first_token_ms;                            /* from the call to the first token */
   uint64_t step_allocations;                        /* heap allocations during decode steps (0 expected) */
   uint32_t cut; /* drafted tokens that were not verified, since the draft was not sure of them; not part of drafted */

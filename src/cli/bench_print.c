@@ -82,10 +82,11 @@ void df_bench_print(const df_bench_report *r, const df_cli *cli) {
     printf("prefill  %8.1f tok/s  (%u tokens in %.1f ms, best %.1f)\n", r->prefill_n * 1e3 / r->prefill.median,
            r->prefill_n, r->prefill.median, r->prefill.min);
   if (r->plain.step_us > 0)
-    printf("host work of a step: plain %.1f us of %.1f (%.1f passes)", r->plain.host_us, r->plain.step_us,
-           r->plain.passes);
+    printf("host work of a step: plain %.1f us of %.1f (%.1f passes, %.1f waits)", r->plain.host_us, r->plain.step_us,
+           r->plain.passes, r->plain.waits);
   if (r->drafted.step_us > 0)
-    printf(", drafted %.1f us of %.1f (%.1f passes)", r->drafted.host_us, r->drafted.step_us, r->drafted.passes);
+    printf(", drafted %.1f us of %.1f (%.1f passes, %.1f waits)", r->drafted.host_us, r->drafted.step_us,
+           r->drafted.passes, r->drafted.waits);
   if (r->plain.step_us > 0) printf("\n");
   printf("\n");
   print_widths(r, cli);
@@ -110,6 +111,7 @@ static void put_steps(df_json_out *w, const char *key, const df_bench_steps *s) 
   df_json_out_key(w, "step_us"), df_json_out_f64(w, s->step_us);
   df_json_out_key(w, "host_us"), df_json_out_f64(w, s->host_us);
   df_json_out_key(w, "passes"), df_json_out_f64(w, s->passes);
+  df_json_out_key(w, "waits"), df_json_out_f64(w, s->waits);
   df_json_out_close(w);
 }
 

@@ -35,7 +35,7 @@ typedef struct df_device_info {
   uint64_t memory_total, memory_free; /* of the card now, bytes */
   uint32_t driver, runtime;           /* versions: 1000 * major + 10 * minor */
   uint64_t mapped[DF_MEM_KINDS];      /* bytes of the mirrors, 0 on the host */
-  uint64_t runs, waited_ns;           /* passes so far, and how long callers waited for the card; 0 on the host */
+  uint64_t runs, waits, waited_ns;    /* passes so far, and how often and how long callers waited; 0 on the host */
 } df_device_info;
 
 typedef struct df_device_ops {

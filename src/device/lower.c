@@ -25,7 +25,11 @@ typedef struct field {
 static const field k_embed[] = {{AT(df_op_embed, table), FIELD_WEIGHTS},
                                 {AT(df_op_embed, ids), FIELD_ADDRESS},
                                 {AT(df_op_embed, n_rows), FIELD_ADDRESS},
-                                {AT(df_op_embed, out), FIELD_ADDRESS}};
+                                {AT(df_op_embed, out), FIELD_ADDRESS},
+                                {AT(df_op_embed, drafts.best.value), FIELD_ADDRESS},
+                                {AT(df_op_embed, drafts.best.id), FIELD_ADDRESS},
+                                {AT(df_op_embed, drafts.best.map), FIELD_ADDRESS},
+                                {AT(df_op_embed, drafts.n_live), FIELD_ADDRESS}};
 static const field k_norm[] = {{AT(df_op_norm, x), FIELD_ADDRESS},      {AT(df_op_norm, w), FIELD_ADDRESS},
                                {AT(df_op_norm, n_rows), FIELD_ADDRESS}, {AT(df_op_norm, row_map), FIELD_ADDRESS},
                                {AT(df_op_norm, out.f), FIELD_ADDRESS},  {AT(df_op_norm, out.q), FIELD_ADDRESS}};

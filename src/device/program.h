@@ -44,13 +44,39 @@ typedef enum df_op_kind {
 
 const char *df_op_name(df_op_kind k);
 
-/* out[r][0..k) = table row ids[r] * scale */
+/* What an argmax op left: for every row the best of each segment. Its token is the first of the largest. */
+typedef struct df_best {
+  const float *value; /* [row][segments]; NULL: there is none */
+  const uint32_t *id; /* [row][segments] */
+  const int32_t *map; /* token of each id; NULL: ids are tokens */
+  uint32_t segments;
+} df_best;
+
+static inline int32_t df_best_of(const df_best *b, size_t row) {
+  const float *value = b->value + row * b->segments;
+  uint32_t s = 0;
+  for (uint32_t i = 1; i < b->segments; i++)
+    if (value[i] > value[s]) s = i;
+  const uint32_t id = b->id[row * b->segments + s];
+  return b->map ? b->map[id] : (int32_t)id;
+}
+
+/* Drafted tokens that stayed on the device: of rows 1 .. width-1 of each of the first *n_live sequences of a uniform
+ * pass. Row i of `best` is draft i % (width - 1) of sequence i / (width - 1). */
+typedef struct df_drafts {
+  df_best best; /* value NULL: the pass verifies none, and nothing else is read */
+  const uint32_t *n_live;
+  uint32_t width;
+} df_drafts;
+
+/* out[r][0..k) = table row id * scale, where id is the draft's if row r is drafted, else ids[r] */
 typedef struct df_op_embed {
   const df_weights *table;
   const int32_t *ids;
   const uint32_t *n_rows; /* live row count, read at run time, in every op */
   float *out;
   float scale;
+  df_drafts drafts;
 } df_op_embed;
 
 /* out row r = rmsnorm(x row (row_map ? row_map[r] : r)); w has x_k entries; x has leading dimension x_k. */
@@ -192,7 +218,7 @@ typedef struct df_op_recurrent {
   size_t seq_stride, row_stride;
 } df_op_recurrent;
 
-/* Per row: best logit of each segment; the caller takes the best of segments in order (lowest index wins). */
+/* Per row: best logit of each segment; whoever reads it takes the best of segments in order (lowest index wins). */
 typedef struct df_op_argmax {
   const float *x;
   size_t ld;
@@ -200,6 +226,7 @@ typedef struct df_op_argmax {
   const uint32_t *n_rows;
   float *best;       /* [row][segments] */
   uint32_t *best_id; /* [row][segments] */
+  bool stays;        /* the host reads it behind a later program, which takes it as drafts */
 } df_op_argmax;
 
 typedef struct df_op {

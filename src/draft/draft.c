@@ -119,7 +119,7 @@ static df_status load_sub_head(df_draft *d, uint32_t n, df_error *err) {
     return s;
   }
   d->sub_ids = (int32_t *)ids;
-  return DF_OK;
+  return df_device_map(d->target->device, ids, count * sizeof *ids, DF_MEM_CONST, "the draft's tokens", err);
 }
 
 static df_status open_into(df_draft *d, const char *path, const df_draft_params *p, df_error *err) {
@@ -157,6 +157,7 @@ void df_draft_close(df_draft *d) {
   if (!d) return;
   df_device_unmap(d->target->device, d->block);
   df_device_unmap(d->target->device, d->sub_block);
+  df_device_unmap(d->target->device, d->sub_ids);
   df_pages_free(d->block, d->block_bytes);
   df_pages_free(d->sub_block, d->sub_bytes);
   df_free(d->sub_ids);

@@ -38,6 +38,12 @@ static df_status init_inject_memory(df_drafter *r, uint32_t rows, df_error *err)
   return DF_OK;
 }
 
+/* Where the drafts of a block pass are, elsewhere than on the host. */
+static df_best drafts_of(const df_drafter *r) {
+  const df_workspace *w = &r->target->ws;
+  return (df_best){w->drafted, w->drafted_id, r->d->sub_head.n ? r->d->sub_ids : NULL, w->segments};
+}
+
 static df_status init_all(df_drafter *r, uint32_t max_width, bool graphs, df_error *err) {
   const df_config *c = &r->d->cfg;
   const df_target_params *tp = &r->target->p;
@@ -65,6 +71,9 @@ static df_status init_all(df_drafter *r, uint32_t max_width, bool graphs, df_err
                                m->device->n_workers, m->device,     tp->pages->size};
   DF_TRY(df_attn_default(m->device)->create(&shape, &r->attn, err));
   DF_TRY(r->attn->ops->graph_init(r->attn, tp->max_seqs, rows, err));
+  if (r->target->drafts.value) /* its programs know where the drafts of another one were */
+    return DF_FAIL(err, DF_ERR_INTERNAL, "a second drafter for the same target");
+  if (!df_device_is_host(m->device)) r->target->drafts = drafts_of(r);
   return df_runner_init(&r->runner, m->device, r->attn, graphs, err);
 }
 
@@ -182,11 +191,29 @@ df_status df_drafter_inject(df_drafter *r, const df_inject_item *items, uint32_t
 
 /* ---- block ----------------------------------------------------------------------------------------------- */
 
+/* Best tokens for the verify pass, beside those that it will leave itself: they come back together. */
+static df_status emit_drafts(df_drafter *r, df_program *p, uint32_t n, df_error *err) {
+  const df_workspace *w = &r->target->ws;
+  const df_op_argmax op = {.x = r->ws.logits,
+                           .ld = r->ws.logits_ld,
+                           .n = n,
+                           .segments = w->segments,
+                           .n_rows = &r->batch.n_out,
+                           .best = w->drafted,
+                           .best_id = w->drafted_id,
+                           .stays = true};
+  return df_emit_argmax(p, &op, err);
+}
+
 static df_status emit_block(void *ctx, df_program *p, const df_graph_key *key, df_error *err) {
   df_drafter *r = ctx;
   df_draft *d = r->d;
   const df_config *c = &d->cfg;
-  const df_op_embed embed = {&d->target->embed, r->batch.ids, &r->batch.n_rows, r->ws.x, c->embedding_scale};
+  const df_op_embed embed = {.table = &d->target->embed,
+                             .ids = r->batch.ids,
+                             .n_rows = &r->batch.n_rows,
+                             .out = r->ws.x,
+                             .scale = c->embedding_scale};
   DF_TRY(df_emit_embed(p, &embed, err));
   for (uint32_t l = 0; l < c->n_layers; l++) {
     const df_layer_pass lp = {.program = p,
@@ -206,7 +233,9 @@ static df_status emit_block(void *ctx, df_program *p, const df_graph_key *key, d
   const df_act in = df_act_for(r->ws.tail, &head, 1);
   const df_op_norm norm = {r->ws.x, d->final_norm, &r->batch.n_out, r->batch.out_row, in, c->rms_eps};
   DF_TRY(df_emit_norm(p, &norm, err));
-  return df_model_emit_head(p, head, in, &r->batch.n_out, &r->ws, true, err);
+  const bool stay = !df_device_is_host(r->ws.device);
+  DF_TRY(df_model_emit_head(p, head, in, &r->batch.n_out, &r->ws, !stay, err));
+  return stay ? emit_drafts(r, p, head->n, err) : DF_OK;
 }
 
 static df_graph_key block_key(const df_drafter *r, uint32_t seqs, uint32_t width) {
@@ -252,6 +281,7 @@ df_status df_drafter_draft(df_drafter *r, const df_draft_item *items, uint32_t n
   df_fill_pad(b, seqs, width);
   const df_graph_key key = block_key(r, seqs, width);
   DF_TRY(df_runner_run(&r->runner, &key, b, NULL, seqs * width, seqs, emit_block, r, err));
+  if (!df_device_is_host(r->ws.device)) return DF_OK;
   for (uint32_t i = 0; i < n_items; i++) {
     for (uint32_t j = 0; j + 1 < width; j++) {
       const uint32_t row = i * (width - 1) + j;

@@ -48,7 +48,7 @@ typedef struct df_draft_item {
   const df_kv_seq *seq; /* slots n .. n+width-1 are reserved */
   int32_t anchor;
   uint32_t n;       /* the anchor's position */
-  int32_t *drafted; /* [width - 1] result */
+  int32_t *drafted; /* [width - 1] result on the host; elsewhere drafts stay there (df_target.drafts) */
   float *sure;      /* [width - 1] result: the draft's probability of each among the tokens it chooses from; NULL =
                      * not asked. Only where logits lie on the host (device.is_host) */
 } df_draft_item;

@@ -121,6 +121,7 @@ static df_status time_steps(df_bench *b, df_request *q, uint32_t n, df_bench_ste
   out->step_us = us / n;
   out->host_us = (us - (double)(after.waited_ns - before.waited_ns) / 1e3) / n;
   out->passes = (double)(after.runs - before.runs) / n;
+  out->waits = (double)(after.waits - before.waits) / n;
   return DF_OK;
 }
 

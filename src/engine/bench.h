@@ -34,7 +34,7 @@ df_status df_bench_prefill(df_bench *b, uint32_t n, double *ms, df_error *err) D
 /* Steps of the engine on a device that is not the host: all of it, and what the host worked (launches included) rather
  * than waited. Microseconds a step, means. */
 typedef struct df_bench_steps {
-  double step_us, host_us, passes; /* passes: programs run in a step */
+  double step_us, host_us, passes, waits; /* passes: programs run in a step; waits: of the host for the device */
 } df_bench_steps;
 /* n steps of one greedy request of `width` rows (1 = plain), after a few that warm up. UNSUPPORTED on the host, which
  * does not wait. */

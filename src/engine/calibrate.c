@@ -31,7 +31,8 @@ static df_status time_steps(df_engine *e, df_kv_seq *seq, timing *at, uint32_t d
   for (uint32_t i = 0; i < RUN; i++) {
     df_step_item it = {.seq = seq, .n = depth, .pick = never_pick};
     df_step_times t;
-    DF_TRY(df_spec_step(&e->step, &it, 1, &(df_step_plan){.width = at->width}, &t, err));
+    const df_step_plan plan = {.width = at->width, .apart = !e->m->device->is_host};
+    DF_TRY(df_spec_step(&e->step, &it, 1, &plan, &t, err));
     const double v = df_step_verify_ms(&t), d = df_step_draft_ms(&t);
     *verify = i == 0 || v < *verify ? v : *verify;
     *draft = i == 0 || d < *draft ? d : *draft;

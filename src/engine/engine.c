@@ -256,6 +256,13 @@ static uint32_t cut_blocks(void *ctx, const df_step_item *items, uint32_t n, uin
   return df_cut_rows(&s->e->costs, s->chance, n, width, s->depth, s->e->costs.per_ms);
 }
 
+static void learn_costs(const step_members *s, uint32_t width, uint32_t rows, const df_step_times *t) {
+  df_width_costs *c = &s->e->costs;
+  double verify = df_step_verify_ms(t), draft = df_step_draft_ms(t);
+  if (!s->e->m->device->is_host) df_width_share(c, s->n, width, rows, s->depth, &verify, &draft);
+  df_width_note(c, s->n, width, rows, s->depth, verify, draft);
+}
+
 /* All requests of one width in one step. */
 static void step_group(df_engine *e, df_request **q, uint32_t n, uint32_t width) {
   step_members g = {.e = e};
@@ -273,7 +280,8 @@ static void step_group(df_engine *e, df_request **q, uint32_t n, uint32_t width)
   if (g.n == 0) return;
   g.depth /= g.n;
   const bool cuts = width > 1 && all_auto && e->costs.cuts;
-  const df_step_plan plan = {width, !any_greedy, cuts ? cut_blocks : NULL, &g};
+  const df_step_plan plan = {
+      .width = width, .need_logits = !any_greedy, .cut = cuts ? cut_blocks : NULL, .cut_ctx = &g};
   df_step_times t = {0};
   df_error why = {0};
   const uint64_t allocs = df_mem_alloc_count();
@@ -282,7 +290,7 @@ static void step_group(df_engine *e, df_request **q, uint32_t n, uint32_t width)
   e->totals.model_ns += t.draft_ns + t.verify_ns + t.inject_ns;
   const bool learn = s == DF_OK && e->auto_width;
   const uint32_t rows = g.items[0].n_drafted + 1;
-  if (learn) df_width_note(&e->costs, g.n, width, rows, g.depth, df_step_verify_ms(&t), df_step_draft_ms(&t));
+  if (learn) learn_costs(&g, width, rows, &t);
   const double plain_steps = learn ? df_width_plain_steps(&e->costs, g.n, width, rows, g.depth) : 0;
   for (uint32_t i = 0; i < g.n; i++) {
     df_error own = why;

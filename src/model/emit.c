@@ -18,7 +18,13 @@ df_status df_model_emit_head(df_program *p, const df_weights *head, df_act in, c
   op.part[0] = (df_linear_part){head, NULL, ws->logits, ws->logits_ld};
   DF_TRY(df_emit_linear(p, &op, err));
   if (!argmax) return DF_OK;
-  const df_op_argmax am = {ws->logits, ws->logits_ld, head->n, ws->segments, n_rows, ws->best, ws->best_id};
+  const df_op_argmax am = {.x = ws->logits,
+                           .ld = ws->logits_ld,
+                           .n = head->n,
+                           .segments = ws->segments,
+                           .n_rows = n_rows,
+                           .best = ws->best,
+                           .best_id = ws->best_id};
   return df_emit_argmax(p, &am, err);
 }
 
@@ -62,7 +68,12 @@ static df_status emit_split_layer(const df_model *m, const df_decoder_pass *p, u
 
 df_status df_model_emit(const df_model *m, const df_decoder_pass *p, df_error *err) {
   const df_config *c = &m->cfg;
-  const df_op_embed embed = {&m->embed, p->batch->ids, &p->batch->n_rows, p->ws->x, 1.0f};
+  const df_op_embed embed = {.table = &m->embed,
+                             .ids = p->batch->ids,
+                             .n_rows = &p->batch->n_rows,
+                             .out = p->ws->x,
+                             .scale = 1.0f,
+                             .drafts = p->drafts};
   DF_TRY(df_emit_embed(p->program, &embed, err));
   for (uint32_t h = 0; p->halves && h < 2; h++) p->half_ws[h] = df_workspace_view(p->ws, h ? p->split_rows : 0);
   for (uint32_t i = 0; i < c->n_layers; i++) {

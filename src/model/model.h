@@ -57,6 +57,7 @@ typedef struct df_decoder_pass {
   uint32_t n_taps;
   float *tap_out;      /* [row][n_taps * hidden] */
   bool logits, argmax; /* output tail over batch->out_row */
+  df_drafts drafts;    /* that the pass verifies; best.value NULL: none, or they are in batch->ids */
 } df_decoder_pass;
 
 /* Whether some matrix has F16, BF16 or E4M3 weights, packed as such. */

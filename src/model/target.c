@@ -143,6 +143,10 @@ static bool split_pass(const df_target *t, const df_graph_key *key) {
   return key->mode != DF_MODE_EXTEND && key->seqs >= 2 && t->attn->ops->half(t->attn, 0) != NULL;
 }
 
+static df_drafts drafts_of(const df_target *t, const df_graph_key *key) {
+  return (df_drafts){.best = t->drafts, .n_live = &t->batch.n_live, .width = key->rows};
+}
+
 static df_status emit_target(void *ctx, df_program *p, const df_graph_key *key, df_error *err) {
   df_target *t = ctx;
   const bool split = split_pass(t, key);
@@ -162,7 +166,8 @@ static df_status emit_target(void *ctx, df_program *p, const df_graph_key *key, 
                                 .n_taps = key->taps,
                                 .tap_out = t->taps,
                                 .logits = key->tail != DF_TAIL_NONE,
-                                .argmax = key->tail == DF_TAIL_ARGMAX};
+                                .argmax = key->tail == DF_TAIL_ARGMAX || key->tail == DF_TAIL_DRAFTED,
+                                .drafts = key->tail == DF_TAIL_DRAFTED ? drafts_of(t, key) : (df_drafts){.width = 1}};
   return df_model_emit(t->m, &pass, err);
 }
 

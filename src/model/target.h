@@ -45,6 +45,7 @@ typedef struct df_target {
   df_runner runner;
   float *taps; /* [row of the last pass][n_taps * hidden] */
   size_t taps_bytes;
+  df_best drafts; /* where the one drafter of this target leaves its tokens (ws.drafted); for DF_TAIL_DRAFTED */
 } df_target;
 
 /* On failure the backend is freed too. */
@@ -52,8 +53,8 @@ df_status df_target_init(df_target *t, df_model *m, const df_target_params *p, d
 void df_target_release(df_target *t);
 
 /* Runs the pass that t->batch describes (kv/fill.h); a uniform pass is padded to its sequence bucket. Afterwards
- * ws.logits holds the output rows (tail LOGITS, ARGMAX), taps the tapped rows (when the target has taps), K and V are
- * written. */
+ * ws.logits holds the output rows (every tail but NONE), taps the tapped rows (when the target has taps), K and V are
+ * written. DRAFTED (uniform, width 2 and more): ids of the rows behind each sequence's first one are not read. */
 df_status df_target_run(df_target *t, df_mode mode, df_tail tail, df_error *err) DF_CHECK;
 
 /* Records the uniform pass of up to `seqs` sequences with `width` rows each (1 = decode). */

@@ -41,6 +41,8 @@ static void layout(df_workspace *w, const df_workspace_shape *s, carver *c) {
   c->at = df_round_up(c->at, PAGE); /* what the host reads of every pass lies on pages of its own */
   w->best = carve(c, (size_t)s->max_out * s->segments, sizeof(float));
   w->best_id = carve(c, (size_t)s->max_out * s->segments, sizeof(uint32_t));
+  w->drafted = carve(c, (size_t)s->max_out * s->segments, sizeof(float));
+  w->drafted_id = carve(c, (size_t)s->max_out * s->segments, sizeof(uint32_t));
 }
 
 static df_status map(df_workspace *w, df_error *err) {
@@ -111,10 +113,6 @@ void df_workspace_forget_logits(df_workspace *w) {
 }
 
 int32_t df_workspace_best(const df_workspace *w, uint32_t r) {
-  const float *best = w->best + (size_t)r * w->segments;
-  const uint32_t *id = w->best_id + (size_t)r * w->segments;
-  uint32_t b = 0;
-  for (uint32_t s = 1; s < w->segments; s++)
-    if (best[s] > best[b]) b = s;
-  return (int32_t)id[b];
+  const df_best b = {.value = w->best, .id = w->best_id, .segments = w->segments};
+  return df_best_of(&b, r);
 }

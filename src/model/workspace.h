@@ -2,8 +2,8 @@
  * model/workspace.h - the activations of a pass. All programs of a model share one workspace, since one runs at a
  * time; addresses are fixed, so recorded programs stay valid.
  *
- * On a device that is not the host only `best` and `best_id` come back by themselves; logits are brought over row by
- * row when somebody asks for them.
+ * On a device that is not the host only `best`, `best_id` and their likes of drafts come back by themselves; logits are
+ * brought over row by row when somebody asks for them.
  */
 #ifndef DF_MODEL_WORKSPACE_H
 #define DF_MODEL_WORKSPACE_H
@@ -25,6 +25,8 @@ typedef struct df_workspace {
   float *best; /* [max_out][segments] */
   uint32_t *best_id;
   uint32_t segments; /* argmax segments per row */
+  float *drafted; /* [max_out][segments] of a target elsewhere than on the host: the same of the draft's rows, which */
+  uint32_t *drafted_id; /* come back with those of the pass that verifies them */
   void *block;
   size_t bytes;
   df_device *device; /* borrowed; NULL = the host */

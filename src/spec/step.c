@@ -7,10 +7,31 @@
 
 enum { MAX_GROUP = 256 }; /* sequences of one step */
 
+/* Elsewhere than on the host the drafted tokens stay where they are: the verify pass takes them there, and they come
+ * back with its own, so that the host waits once. */
+static bool drafts_stay(const df_stepper *s, uint32_t width) {
+  return width > 1 && !df_device_is_host(s->target->m->device);
+}
+
+static df_tail tail_of(const df_stepper *s, uint32_t width, bool need_logits) {
+  if (drafts_stay(s, width)) return DF_TAIL_DRAFTED;
+  return need_logits ? DF_TAIL_LOGITS : DF_TAIL_ARGMAX;
+}
+
+static void collect_drafts(const df_stepper *s, df_step_item *items, uint32_t n, uint32_t width) {
+  const uint32_t k = width - 1;
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t j = 0; j < k; j++) items[i].drafted[j] = df_best_of(&s->target->drafts, i * k + j);
+}
+
+static void settle(const df_stepper *s, const df_step_plan *plan) {
+  df_device *d = s->target->m->device;
+  if (plan->apart) d->ops->quiesce(d);
+}
+
 df_status df_spec_prepare(const df_stepper *s, uint32_t seqs, uint32_t width, bool need_logits, df_error *err) {
-  const df_tail tail = need_logits ? DF_TAIL_LOGITS : DF_TAIL_ARGMAX;
-  DF_TRY(df_target_prepare(s->target, seqs, 1, tail, err));
-  if (width > 1) DF_TRY(df_target_prepare(s->target, seqs, width, tail, err));
+  DF_TRY(df_target_prepare(s->target, seqs, 1, tail_of(s, 1, need_logits), err));
+  if (width > 1) DF_TRY(df_target_prepare(s->target, seqs, width, tail_of(s, width, need_logits), err));
   return s->drafter ? df_drafter_prepare(s->drafter, seqs, width, err) : DF_OK;
 }
 
@@ -36,8 +57,9 @@ static df_status verify(const df_stepper *s, df_step_item *items, uint32_t n, ui
     memcpy(block + 1, items[i].drafted, (width - 1) * sizeof *block);
     items[i].out_row = df_fill_add(&t->batch, items[i].seq, block, width, items[i].n, DF_OUT_ALL);
   }
-  return df_target_run(t, width == 1 ? DF_MODE_DECODE : DF_MODE_TARGET_VERIFY,
-                       need_logits ? DF_TAIL_LOGITS : DF_TAIL_ARGMAX, err);
+  DF_TRY(df_target_run(t, width == 1 ? DF_MODE_DECODE : DF_MODE_TARGET_VERIFY, tail_of(s, width, need_logits), err));
+  if (drafts_stay(s, width)) collect_drafts(s, items, n, width);
+  return DF_OK;
 }
 
 static df_status pick_row(void *ctx, uint32_t row, int32_t *id, df_error *err) {
@@ -118,12 +140,14 @@ df_status df_spec_step(const df_stepper *s, df_step_item *items, uint32_t n, con
   const uint64_t t0 = df_now_ns();
   if (plan->width > 1) DF_TRY(flush_all(s, items, n, err));
   if (plan->width > 1) DF_TRY(draft(s, items, n, plan, &rows, err));
+  settle(s, plan);
   const uint64_t t1 = df_now_ns();
   DF_TRY(verify(s, items, n, rows, plan->need_logits, err));
   const uint64_t t2 = df_now_ns();
   DF_TRY(accept(items, n, plan->width, rows, err));
   const uint64_t t3 = df_now_ns();
   DF_TRY(commit(s, items, n, rows, err));
+  settle(s, plan);
   *times = (df_step_times){t1 - t0, t2 - t1, t3 - t2, df_now_ns() - t3};
   return DF_OK;
 }

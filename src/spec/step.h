@@ -48,6 +48,7 @@ typedef struct df_step_item {
   uint32_t out_row; /* of row 0 */
 } df_step_item;
 
+/* Where drafts stay on the device, the draft is waited for with the verify pass: its time is in verify_ns then. */
 typedef struct df_step_times {
   uint64_t draft_ns, verify_ns, pick_ns, inject_ns;
 } df_step_times;
@@ -63,6 +64,7 @@ typedef struct df_step_plan {
   bool need_logits; /* a picker reads logit rows itself; else the best token of each row is found on the device */
   df_step_cut cut;  /* NULL = all rows are verified. Only where the model's device is the host */
   void *cut_ctx;
+  bool apart; /* the device is waited for behind draft and injection too: times show what each costs */
 } df_step_plan;
 
 /* Slots for n .. n+width-1 must be reserved. */

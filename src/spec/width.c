@@ -206,6 +206,15 @@ void df_width_note(df_width_costs *c, uint32_t n, uint32_t width, uint32_t rows,
   df_width_cost_add(&c->draft, n * width, depth, draft_ms);
 }
 
+void df_width_share(const df_width_costs *c, uint32_t n, uint32_t width, uint32_t rows, uint32_t depth,
+                    double *verify_ms, double *draft_ms) {
+  const double v = df_width_cost_at(&c->verify, n * rows, depth), d = df_width_cost_at(&c->draft, n * width, depth);
+  const double ms = *verify_ms + *draft_ms;
+  if (width == 1 || !(v > 0) || !(d > 0)) return;
+  *verify_ms = ms * v / (v + d);
+  *draft_ms = ms - *verify_ms;
+}
+
 /* Milliseconds of a step in which all n requests draft `width` rows and verify `rows`. */
 static double step_cost(const df_width_costs *c, uint32_t n, uint32_t width, uint32_t rows, uint32_t depth) {
   return df_width_cost_at(&c->verify, n * rows, depth) +

@@ -99,6 +99,11 @@ double df_width_cost_at(const df_width_cost *c, uint32_t rows, uint32_t depth);
 void df_width_note(df_width_costs *c, uint32_t n, uint32_t width, uint32_t rows, uint32_t depth, double verify_ms,
                    double draft_ms);
 
+/* Draft and verify of such a step were waited for together: shares of their time in proportion to what each costs. Left
+ * alone where no costs are known. */
+void df_width_share(const df_width_costs *c, uint32_t n, uint32_t width, uint32_t rows, uint32_t depth,
+                    double *verify_ms, double *draft_ms);
+
 /* Common width of the blocks to draft for a group of n requests whose KV length is about `depth`, 1..max. Now and then
  * it answers something else, to learn: behind plain steps a probe of the best width, at most so often that probing
  * costs 2 % of plain decoding; behind many drafting steps a few plain ones, the less often the clearer drafting wins.

@@ -137,6 +137,17 @@ static void add_layer(rig *r, program *p, df_dtype t, float *x, float *qkv, floa
   rig_add(l, DF_OP_LINEAR, &last);
 }
 
+/* What a draft of rows - 1 tokens left, in three segments. */
+static df_drafts make_drafts(rig *r, uint32_t rows, const uint32_t *n_live) {
+  float *value = rig_floats(r, 48 * 3, "drafted value");
+  uint32_t *id = rig_new(r, 48 * 3 * 4, RIG_RAW, "drafted id");
+  int32_t *map = rig_new(r, VOCAB * 4, RIG_RAW, "map");
+  rig_fill(r, value, 48 * 3, 0);
+  for (uint32_t i = 0; i < 48 * 3; i++) id[i] = 100 * (i % 3) + rig_below(r, 100);
+  for (uint32_t i = 0; i < VOCAB; i++) map[i] = (int32_t)(VOCAB - 1 - i);
+  return (df_drafts){{value, id, map, 3}, n_live, rows};
+}
+
 static void program_make(rig *r, program *p, df_dtype t, uint32_t rows) {
   p->list.n = 0;
   p->batch = batch_make(r, rows);
@@ -144,7 +155,9 @@ static void program_make(rig *r, program *p, df_dtype t, uint32_t rows) {
   float *x = rig_floats(r, 48 * HIDDEN, "x"), *qkv = rig_new(r, 48 * (HEADS + 2 * KV) * E * 4, RIG_SKIP, "qkv");
   float *parts = rig_new(r, (size_t)KV * 3 * ((g_len + 63) / 64 + 1) * 16 * 2 * (16 + E) * 4, RIG_SKIP, "parts");
   const df_act normed = act(r, HIDDEN), out = act(r, HEADS * E), h = act(r, FFN), tail = act(r, HIDDEN);
-  const df_op_embed embed = {rig_weights(r, t, VOCAB, HIDDEN), b->ids, &b->n_rows, x, 1.0f};
+  df_op_embed embed = {
+      .table = rig_weights(r, t, VOCAB, HIDDEN), .ids = b->ids, .n_rows = &b->n_rows, .out = x, .scale = 1.0f};
+  if (rows > 1) embed.drafts = make_drafts(r, rows, &b->n_live);
   rig_add(&p->list, DF_OP_EMBED, &embed);
   for (uint32_t i = 0; i < LAYERS; i++) add_layer(r, p, t, x, qkv, parts, normed, out, h);
   const df_op_tap tap = {x, rig_floats(r, 48 * HIDDEN, "taps"), HIDDEN, HIDDEN, &b->n_rows, NULL};
@@ -154,8 +167,13 @@ static void program_make(rig *r, program *p, df_dtype t, uint32_t rows) {
   const df_op_norm norm = {x, vector(r, HIDDEN), &b->n_out, b->out_row, in, 1e-5f};
   df_op_linear head = {.x = in, .n_rows = &b->n_out, .n_parts = 1};
   head.part[0] = (df_linear_part){embed.table, NULL, p->logits, VOCAB};
-  const df_op_argmax best = {
-      p->logits, VOCAB, VOCAB, 8, &b->n_out, rig_floats(r, 48 * 8, "best"), rig_new(r, 48 * 8 * 4, RIG_RAW, "best_id")};
+  const df_op_argmax best = {.x = p->logits,
+                             .ld = VOCAB,
+                             .n = VOCAB,
+                             .segments = 8,
+                             .n_rows = &b->n_out,
+                             .best = rig_floats(r, 48 * 8, "best"),
+                             .best_id = rig_new(r, 48 * 8 * 4, RIG_RAW, "best_id")};
   rig_add(&p->list, DF_OP_NORM, &norm);
   rig_add(&p->list, DF_OP_LINEAR, &head);
   rig_add(&p->list, DF_OP_ARGMAX, &best);

@@ -24,7 +24,11 @@ static void embed_case(rig *r, df_dtype type, uint32_t k, float scale) {
   int32_t *ids = rig_new(r, 64, RIG_RAW, "ids");
   for (uint32_t i = 0; i < 8; i++) ids[i] = (int32_t)rig_below(r, n);
   ids[0] = 0, ids[1] = (int32_t)n - 1;
-  const df_op_embed a = {rig_weights(r, type, n, k), ids, make_counts(r, rows), rig_floats(r, 8u * k, "out"), scale};
+  const df_op_embed a = {.table = rig_weights(r, type, n, k),
+                         .ids = ids,
+                         .n_rows = make_counts(r, rows),
+                         .out = rig_floats(r, 8u * k, "out"),
+                         .scale = scale};
   rig_add(&l, DF_OP_EMBED, &a);
   rig_both(r, &l, 8, 1, "embed %s k %u scale %g", df_dtype_name(type), k, (double)scale);
   rig_clear(r);
@@ -77,15 +81,51 @@ static void argmax_case(rig *r, uint32_t n, uint32_t segments, uint32_t fill) {
     if (fill == 2) x[ld + i] = i % 5 ? -1.0f : i % 2 ? 0.0f : -0.0f; /* ties of both zeros */
     if (fill == 0) x[2 * ld + i] = floorf(8 * x[2 * ld + i]);        /* many ties */
   }
-  const df_op_argmax a = {x,
-                          ld,
-                          n,
-                          segments,
-                          make_counts(r, 3),
-                          rig_floats(r, rows * segments, "best"),
-                          rig_new(r, rows * segments * sizeof(uint32_t), RIG_RAW, "best_id")};
+  const df_op_argmax a = {.x = x,
+                          .ld = ld,
+                          .n = n,
+                          .segments = segments,
+                          .n_rows = make_counts(r, 3),
+                          .best = rig_floats(r, rows * segments, "best"),
+                          .best_id = rig_new(r, rows * segments * sizeof(uint32_t), RIG_RAW, "best_id")};
   rig_add(&l, DF_OP_ARGMAX, &a);
   rig_both(r, &l, rows, 1, "argmax n %u segments %u fill %u", n, segments, fill);
+  rig_clear(r);
+}
+
+/* Values of many segments, ties, infinities and NaN among them, and ascending ids. */
+static df_best make_best(rig *r, uint32_t rows, uint32_t segments, uint32_t fill, bool map) {
+  float *value = rig_floats(r, (size_t)rows * segments, "value");
+  uint32_t *id = rig_new(r, (size_t)rows * segments * 4, RIG_RAW, "id");
+  int32_t *to = map ? rig_new(r, 5 * (size_t)segments * 4, RIG_RAW, "map") : NULL;
+  rig_fill(r, value, (size_t)rows * segments, fill);
+  for (uint32_t i = 0; i < rows * segments; i++) {
+    id[i] = 5 * (i % segments) + rig_below(r, 5);
+    if (fill == 0) value[i] = floorf(4 * value[i]); /* many ties */
+    if (fill == 1 && i / segments == 1) value[i] = i % segments == 0 ? NAN : 1;
+    if (fill == 1 && i / segments == 2) value[i] = NAN;
+    if (fill == 1 && i / segments == 3) value[i] = -INFINITY;
+  }
+  for (uint32_t i = 0; map && i < 5 * segments; i++) to[i] = (int32_t)(i * 7 + 3);
+  return (df_best){value, id, to, segments};
+}
+
+/* Verify rows that are embedded from a draft's tokens; the rows of padding sequences from their ids. */
+static void drafted_embed_case(rig *r, df_dtype type, uint32_t width, uint32_t live, uint32_t segments, uint32_t fill) {
+  rig_list l = {.n = 0};
+  const bool map = fill % 2 == 1;
+  const uint32_t seqs = 4, rows = seqs * width, vocab = (map ? 7 : 1) * 5 * segments + 3, k = 96;
+  int32_t *ids = rig_new(r, rows * 4, RIG_RAW, "ids");
+  for (uint32_t i = 0; i < rows; i++) ids[i] = (int32_t)rig_below(r, vocab);
+  const df_op_embed a = {.table = rig_weights(r, type, vocab, k),
+                         .ids = ids,
+                         .n_rows = make_counts(r, rows),
+                         .out = rig_floats(r, (size_t)rows * k, "out"),
+                         .scale = 1.0f,
+                         .drafts = {make_best(r, rows, segments, fill, map), make_counts(r, live), width}};
+  rig_add(&l, DF_OP_EMBED, &a);
+  rig_both(r, &l, rows, seqs, "embed %s of drafts, width %u, %u of %u, segments %u fill %u", df_dtype_name(type), width,
+           live, seqs, segments, fill);
   rig_clear(r);
 }
 
@@ -161,6 +201,9 @@ void test_rows(rig *r) {
     argmax_case(r, r->quick ? 4099 : 151936, 64, fill);
   }
   argmax_case(r, 100, 3, 9);
+  for (uint32_t width = 2; width <= 16; width += r->quick ? 7 : 1)
+    for (uint32_t fill = 0; fill < 4; fill++)
+      drafted_embed_case(r, width % 2 ? DF_Q8_0 : DF_BF16, width, 1 + width % 4, fill == 1 ? 7 + width : 64, fill);
   static const uint32_t e[] = {16, 48, 64, 128, 256};
   for (uint32_t i = 0; i < sizeof e / sizeof *e; i++)
     for (uint32_t v = 0; v < 4; v++)

@@ -14,9 +14,21 @@ static void twin_act(rig *r, df_act *a) {
   TWIN(r, a->q);
 }
 
+static void twin_best(rig *r, df_best *b) {
+  TWIN(r, b->value);
+  TWIN(r, b->id);
+  TWIN(r, b->map);
+}
+
+static void twin_drafts(rig *r, df_drafts *d) {
+  twin_best(r, &d->best);
+  TWIN(r, d->n_live);
+}
+
 df_op_embed rig_embed(rig *r, const df_op_embed *a) {
   df_op_embed d = *a;
   d.table = twin_weights(r, a->table);
+  twin_drafts(r, &d.drafts);
   TWIN(r, d.ids);
   TWIN(r, d.n_rows);
   TWIN(r, d.out);

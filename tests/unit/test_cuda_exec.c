@@ -52,7 +52,7 @@ static void test_archs_fit__table(void **state) {
 #include "base/mem.h"
 #include "cuda/fake/fake_cuda.h"
 #include "device/cuda/cuda_device.h"
-#include "support/device_rig.h"
+#include "support/device_group.h"
 
 typedef struct fixture {
   device_files plain, q8, f16;
@@ -226,6 +226,37 @@ static void test_run__no_more_than_needed(void **state) {
   assert_nothing_left();
 }
 
+/* A drafted step is three passes. The drafts stay on the card: one copy comes back, and there is one wait for it. */
+static void test_drafts__one_wait_a_step(void **state) {
+  const fixture *f = *state;
+  df_error err = {0};
+  df_result few, many;
+  for (int32_t drafts = 1; drafts <= 15; drafts += 7) {
+    on_card c = open_on_card(&f->q8, false, drafts);
+    must(ask(&c, 9, 40, &few, &err), &err); /* everything is recorded */
+    (void)fake_take_counts();
+    must(ask(&c, 9, 1, &few, &err), &err);
+    const fake_counts prompt = fake_take_counts();
+    must(ask(&c, 9, 40, &many, &err), &err);
+    const fake_counts all = fake_take_counts();
+    const uint32_t steps = (uint32_t)(many.stats.steps - few.stats.steps), blocks = (uint32_t)many.stats.verify_steps;
+    assert_true(blocks > 1 && steps >= blocks);
+    assert_int_equal(all.waits - prompt.waits, steps);
+    assert_int_equal(all.came_back - prompt.came_back, steps);
+    assert_int_equal(all.graph_launches - prompt.graph_launches, 3 * blocks + 2 * (steps - blocks));
+    assert_true((all.came_back_bytes - prompt.came_back_bytes) / steps <= 16 << 10); /* of up to 16 rows */
+    assert_int_equal(many.stats.step_allocations, 0);
+    close_all(&c);
+  }
+  assert_nothing_left();
+}
+
+static void test_drafts__texts_of_the_processor(void **state) {
+  const fixture *f = *state;
+  assert_true(device_group_compare(&f->plain, "cuda", 7) > 20);
+  assert_nothing_left();
+}
+
 /* A prompt of several passes: nothing is waited for between them, but no input may change while it is on its way. */
 static void test_prefill__passes_follow_each_other(void **state) {
   const fixture *f = *state;
@@ -354,6 +385,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_archs_fit__table),         cmocka_unit_test(test_check__one_line_each),
       cmocka_unit_test(test_run__no_more_than_needed), cmocka_unit_test(test_prefill__passes_follow_each_other),
+      cmocka_unit_test(test_drafts__one_wait_a_step),  cmocka_unit_test(test_drafts__texts_of_the_processor),
       cmocka_unit_test(test_weights__leave_the_host),  cmocka_unit_test(test_engine__same_answers),
       cmocka_unit_test(test_check__same_bits),         cmocka_unit_test(test_memory__too_little),
       cmocka_unit_test(test_run__the_card_is_lost),    cmocka_unit_test(test_kv__f32_refused),

@@ -124,6 +124,32 @@ static void test_note__slow_steps_behind_a_draft_are_learnt(void **state) {
   assert_true(fabs(df_width_cost_at(&c.verify, 1, 0) - 3.0) < 0.1);
 }
 
+/* Draft and verify in one wait: the sum stays, the shares are those of the prices; so prices follow the machine
+ * together and keep their proportion. */
+static void test_share__keeps_sum_and_proportion(void **state) {
+  (void)state;
+  df_width_costs c = {0};
+  double verify = 11, draft = 1;
+  df_width_share(&c, 1, 4, 4, 0, &verify, &draft);
+  assert_true(verify == 11 && draft == 1); /* nothing is known */
+  df_width_cost_calibrate(&c.verify, 4, 6, 0, 0);
+  df_width_cost_calibrate(&c.draft, 4, 2, 0, 0);
+  df_width_share(&c, 1, 4, 4, 0, &verify, &draft);
+  assert_true(fabs(verify - 9) < 1e-9 && fabs(draft - 3) < 1e-9);
+  df_width_share(&c, 2, 2, 2, 0, &verify, &draft); /* as many rows */
+  assert_true(fabs(verify - 9) < 1e-9 && fabs(draft - 3) < 1e-9);
+  verify = 4, draft = 0;
+  df_width_share(&c, 4, 1, 1, 0, &verify, &draft); /* plain steps have no draft */
+  assert_true(verify == 4 && draft == 0);
+  for (int i = 0; i < 300; i++) {
+    verify = 12, draft = 0.01; /* half as fast again */
+    df_width_share(&c, 1, 4, 4, 0, &verify, &draft);
+    df_width_note(&c, 1, 4, 4, 0, verify, draft);
+  }
+  assert_true(fabs(df_width_cost_at(&c.verify, 4, 0) - 9) < 0.1);
+  assert_true(fabs(df_width_cost_at(&c.draft, 4, 0) - 3) < 0.1);
+}
+
 /* A request of which nothing is accepted, however good the others were, loses a few plain steps and no more. */
 static void test_account__a_bad_text_loses_little(void **state) {
   (void)state;
@@ -280,6 +306,7 @@ int main(void) {
       cmocka_unit_test(test_cost__others_follow_the_machine),
       cmocka_unit_test(test_note__slow_steps_behind_a_draft_are_learnt),
       cmocka_unit_test(test_choose__equals_a_search_by_hand),
+      cmocka_unit_test(test_share__keeps_sum_and_proportion),
       cmocka_unit_test(test_account__a_bad_text_loses_little),
       cmocka_unit_test(test_choose__a_hopeless_draft_costs_at_most_its_probes),
       cmocka_unit_test(test_choose__a_probe_finds_a_better_text),

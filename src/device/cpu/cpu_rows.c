@@ -14,13 +14,19 @@ static row_range rows_of(uint32_t chunk, uint32_t n) {
   return r;
 }
 
+static uint32_t token_of(const df_op_embed *a, uint32_t r) {
+  const df_drafts *d = &a->drafts;
+  if (!d->best.value || r % d->width == 0 || r >= *d->n_live * d->width) return (uint32_t)a->ids[r];
+  return (uint32_t)df_best_of(&d->best, (size_t)(r / d->width) * (d->width - 1) + r % d->width - 1);
+}
+
 void df_run_embed(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
   (void)worker;
   const df_op_embed *a = args;
   const row_range rr = rows_of(chunk, *a->n_rows);
   for (uint32_t r = rr.r0; r < rr.r1; r++) {
     float *out = a->out + (size_t)r * a->table->k;
-    ctx->k->unpack_row(a->table, (uint32_t)a->ids[r], out);
+    ctx->k->unpack_row(a->table, token_of(a, r), out);
     if (a->scale != 1.0f)
       for (uint32_t i = 0; i < a->table->k; i++) out[i] *= a->scale;
   }

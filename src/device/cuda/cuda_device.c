@@ -125,6 +125,7 @@ static void cuda_info(const df_device *base, df_device_info *out) {
   (void)cudaDriverGetVersion(&driver);
   (void)cudaRuntimeGetVersion(&runtime);
   t.runs = d->runs;
+  t.waits = d->waits;
   t.waited_ns = d->waited_ns;
   t.driver = (uint32_t)driver;
   t.runtime = (uint32_t)runtime;

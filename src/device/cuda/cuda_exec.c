@@ -16,7 +16,7 @@
 #include "base/size.h"
 #include "device/cuda/cuda_state.h"
 
-enum { WHOLE_OUTPUT = 64 << 10 }; /* bytes: results up to this size come in one copy, needed or not */
+enum { NEAR_OUTPUT = 64 << 10 }; /* bytes: results within so many come in one copy, with what lies between them */
 
 /* Pinned to the card or back, before or behind the kernels. */
 typedef struct transfer {
@@ -122,32 +122,41 @@ static df_status fill_inputs(cuda_device *d, const cuda_program *x, df_error *er
 
 /* ---- what comes out ------------------------------------------------------------------------------------- */
 
-static df_status add_out(cuda_program *x, const void *host, size_t bytes, df_error *err) {
+/* Results that lie near each other come back together. More rows than their memory holds never leave a pass. */
+static void add_out(cuda_program *x, const void *host, size_t bytes) {
   df_mirror *u = df_mirrors_find(&x->d->m, host);
-  if (!u || u->kind != DF_MEM_OUTPUT) return DF_OK; /* a draft of a draft: nobody but ops reads it */
-  size_t at = (size_t)((const uint8_t *)host - u->host);
+  if (!u || u->kind != DF_MEM_OUTPUT) return; /* a draft of a draft: nobody but ops reads it */
   const cuda_block *k = u->own;
-  if (u->bytes <= WHOLE_OUTPUT) at = 0, bytes = u->bytes;
-  if (bytes > u->bytes - at) return DF_FAIL(err, DF_ERR_INTERNAL, "results exceed their memory");
-  for (uint32_t i = 0; i < x->n_out; i++)
-    if (x->out[i].there == u->there + at) return DF_OK;
-  x->out[x->n_out++] = (transfer){u->there + at, k->pinned + at, (uint8_t *)u->host + at, bytes};
-  return DF_OK;
+  size_t lo = (size_t)((const uint8_t *)host - u->host), hi = DF_MIN(lo + bytes, u->bytes);
+  transfer *t = NULL;
+  for (uint32_t i = 0; i < x->n_out && !t; i++) {
+    const size_t at = (size_t)(x->out[i].pinned - k->pinned), end = at + x->out[i].bytes;
+    if (x->out[i].pinned < k->pinned || end > u->bytes || DF_MAX(hi, end) - DF_MIN(lo, at) > NEAR_OUTPUT) continue;
+    lo = DF_MIN(lo, at), hi = DF_MAX(hi, end);
+    t = &x->out[i];
+  }
+  if (!t) t = &x->out[x->n_out++];
+  *t = (transfer){u->there + lo, k->pinned + lo, (uint8_t *)u->host + lo, hi - lo};
 }
 
-/* Argmax ops are the ones that leave results for the host. p has the host's addresses. */
+/* Argmax ops are the ones that leave results for the host, with the program itself or with the one that takes them as
+ * drafts. p has the host's addresses. */
 static df_status find_outputs(cuda_program *x, const df_program *p, df_error *err) {
-  uint32_t n, argmax = 0;
+  uint32_t n, m = 0;
   const df_op *ops = df_program_ops(p, &n);
-  for (uint32_t i = 0; i < n; i++) argmax += ops[i].kind == DF_OP_ARGMAX;
-  x->out = df_calloc(2 * argmax + 1, sizeof *x->out);
-  if (!x->out) return DF_OOM(err, "the results of a program", (2 * argmax + 1) * sizeof *x->out);
+  for (uint32_t i = 0; i < n; i++) m += ops[i].kind == DF_OP_ARGMAX || ops[i].kind == DF_OP_EMBED;
+  x->out = df_calloc(2 * m + 1, sizeof *x->out);
+  if (!x->out) return DF_OOM(err, "the results of a program", (2 * m + 1) * sizeof *x->out);
   for (uint32_t i = 0; i < n; i++) {
-    if (ops[i].kind != DF_OP_ARGMAX) continue;
-    const df_op_argmax *a = ops[i].args;
-    const size_t count = (size_t)df_program_max_rows(p) * a->segments;
-    DF_TRY(add_out(x, a->best, count * sizeof *a->best, err));
-    DF_TRY(add_out(x, a->best_id, count * sizeof *a->best_id, err));
+    df_best b = {.value = NULL};
+    if (ops[i].kind == DF_OP_EMBED) b = ((const df_op_embed *)ops[i].args)->drafts.best;
+    if (ops[i].kind == DF_OP_ARGMAX) {
+      const df_op_argmax *a = ops[i].args;
+      if (!a->stays) b = (df_best){.value = a->best, .id = a->best_id, .segments = a->segments};
+    }
+    const size_t count = (size_t)df_program_max_rows(p) * b.segments;
+    if (b.value) add_out(x, b.value, count * sizeof *b.value);
+    if (b.value) add_out(x, b.id, count * sizeof *b.id);
   }
   return DF_OK;
 }

@@ -13,8 +13,9 @@
 
 #include <string.h>
 
+#include "base/size.h"
 #include "cuda/fake/fake_cuda.h"
-#include "support/device_rig.h"
+#include "support/device_group.h"
 
 static bool g_long;
 
@@ -89,11 +90,49 @@ static void test_halves__recorded_programs_are_one_kernel(void **state) {
   assert_true(halves(DF_BF16, 64) > 3);
 }
 
+/* Drafts that stay on the card, in groups of which all, one or none samples: texts and accepted drafts are the
+ * processor's for quantised weights, and those of eager passes of one request for halves. */
+static void drafts(df_dtype type, uint32_t head_dim, bool processors) {
+  static const device_group k[] = {
+      {.width = 4, .batch = 2, .sampled = 2, .draft_vocab = 120},
+      {.width = 16, .batch = 1},
+      {.width = 2, .batch = 3, .draft_vocab = 120},
+      {.width = 7, .batch = 4, .eager = true},
+      {.width = 3, .batch = 2, .sampled = 3},
+      {.width = 8, .batch = 2, .sampled = 1, .eager = true, .draft_vocab = 120},
+  };
+  device_files f;
+  begin(&f, type, head_dim);
+  for (size_t i = 0; i < DF_COUNT_OF(k) && (g_long || i < 2); i++) {
+    device_text want[GROUP_MOST], got[GROUP_MOST];
+    device_group g = k[i], other = k[i];
+    g.few = other.few = !g_long;
+    other.eager = !k[i].eager;
+    (void)device_group_run(&f, "cuda", &g, got);
+    (void)device_group_run(&f, processors ? NULL : "cuda", processors ? &g : &other, want);
+    device_group_same(&g, got, want);
+    assert_true(got[0].blocks > 0);
+  }
+  device_files_release(&f);
+}
+
+static void test_drafts__quantised(void **state) {
+  (void)state;
+  drafts(DF_Q8_0, 32, true);
+}
+
+static void test_drafts__halves(void **state) {
+  (void)state;
+  drafts(DF_BF16, 64, false);
+}
+
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_quantised__the_processors_bits),
       cmocka_unit_test(test_halves__however_they_are_run),
       cmocka_unit_test(test_halves__recorded_programs_are_one_kernel),
+      cmocka_unit_test(test_drafts__quantised),
+      cmocka_unit_test(test_drafts__halves),
   };
   g_long = argc > 1 && strcmp(argv[1], "--long") == 0;
   return cmocka_run_group_tests_name("cuda_engine", tests, NULL, NULL);

@@ -149,6 +149,9 @@ static void do_work(const fake_work *w) {
     w->run(w);
   } else if (w->from) {
     memcpy(w->to, w->from, w->bytes);
+    if (!block_of(w->to)->pinned) return;
+    g_fake.counts.came_back++;
+    g_fake.counts.came_back_bytes += w->bytes;
   } else {
     memset(w->to, w->value, w->bytes);
   }
