@@ -1,7 +1,7 @@
 /*
  * bench_cuda - time of the CUDA kernels with made-up weights in the shapes of real models.
  *
- *   bench_cuda [--json FILE] [--shape NAME] [--length N] [--sweep] [--quick]
+ *   bench_cuda [--json FILE] [--shape NAME] [--length N] [--sweep] [--quick] [--quant] [--float]
  *
  * Whole passes (embedding, layers, head, argmax) and one kind of op at a time over all layers, for several row counts;
  * as a graph, timed with events, median of replays. "share" is the weights' bytes over time, as part of the rate of a
@@ -113,6 +113,12 @@ static void run_rows(bench_model *m, uint32_t rows, bool parts) {
   bench_model_rows(m, rows);
   const double us = time_ops(m, ~(uint64_t)0, true, &n);
   report(m, "pass", "", us, bench_model_bytes(m, ~(uint64_t)0), n);
+  if (n == 1) {
+    df_cuda_tune.persist = 0;
+    const double many = time_ops(m, ~(uint64_t)0, true, &n);
+    report(m, "pass", "many kernels", many, bench_model_bytes(m, ~(uint64_t)0), n);
+    df_cuda_tune.persist = 1;
+  }
   if (!parts) return;
   const double plain = time_ops(m, ~(uint64_t)0, false, &n);
   report(m, "pass", "no overlap", plain, bench_model_bytes(m, ~(uint64_t)0), n);
@@ -153,18 +159,17 @@ static void sweep(bench_model *m, uint32_t rows) {
   }
 }
 
-static void run_shape(const bench_shape *s, df_dtype type, const char *type_name, uint32_t length, bool tries,
-                      bool quick) {
-  static const uint32_t rows[] = {1, 2, 4, 8, 16, 32, 64, 512};
+static void run_shape(const bench_shape *s, bool quant, uint32_t length, bool tries, bool quick) {
+  static const uint32_t rows[] = {1, 2, 3, 4, 6, 8, 16, 32, 64, 512};
   bench_model m;
-  const char *e = bench_model_open(&m, s, type, type_name, length);
+  const char *e = bench_model_open(&m, s, quant, length);
   if (e) {
-    printf("%s %s: %s\n", s->name, type_name, e);
+    printf("%s %s: %s\n", s->name, m.type_name, e);
     return;
   }
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (quick && rows[i] != 1 && rows[i] != 16) continue;
-    if (type != DF_BF16 && rows[i] > 16) continue;
+    if (quant && rows[i] > 16) continue;
     run_rows(&m, rows[i], rows[i] == 1 || rows[i] == 16);
   }
   for (uint32_t r = 1; tries && r <= 16; r += 15) sweep(&m, r);
@@ -174,6 +179,7 @@ static void run_shape(const bench_shape *s, df_dtype type, const char *type_name
 int main(int argc, char **argv) {
   const char *only = NULL, *file = NULL;
   bool tries = false, quick = false;
+  char type = 0;
   uint32_t length = 512;
   setvbuf(stdout, NULL, _IOLBF, 0);
   for (int i = 1; i < argc; i++) {
@@ -182,6 +188,8 @@ int main(int argc, char **argv) {
     if (strcmp(argv[i], "--length") == 0 && i + 1 < argc) length = (uint32_t)strtoul(argv[++i], NULL, 10);
     if (strcmp(argv[i], "--sweep") == 0) tries = true;
     if (strcmp(argv[i], "--quick") == 0) quick = true;
+    if (strcmp(argv[i], "--quant") == 0) type = 'q';
+    if (strcmp(argv[i], "--float") == 0) type = 'f';
   }
   int n = 0;
   if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0) {
@@ -198,9 +206,9 @@ int main(int argc, char **argv) {
   for (uint32_t i = 0; i < BENCH_SHAPES; i++) {
     const bench_shape *s = &bench_shapes[i];
     if (only && strcmp(only, s->name) != 0) continue;
-    run_shape(s, DF_BF16, "bf16", length, tries, quick);
-    if (quick || i == 1) continue;
-    run_shape(s, i ? DF_Q4_1 : DF_Q4_K, i ? "q4_1" : "q4_k", length, false, true);
+    if (type != 'q') run_shape(s, false, length, tries, quick);
+    if (quick || type == 'f' || s->quant == s->table) continue;
+    run_shape(s, true, length, false, false);
   }
   if (json) {
     fprintf(json, "\n  ]\n}\n");

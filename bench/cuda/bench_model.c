@@ -7,12 +7,13 @@
 
 #include "base/mem.h"
 
-enum { MAX_ROWS = 512, MAX_SEQS = 32, SEED_BYTES = 32 << 20, SEGMENTS = 64, SLOTS = 1 << 16, LIST_BYTES = 4 << 20 };
+enum { MAX_ROWS = 512, MAX_SEQS = 32, SEED_BYTES = 32 << 20, SEGMENTS = 64, SLOTS = 1 << 16, LIST_BYTES = 32 << 20 };
 
-const bench_shape bench_shapes[BENCH_SHAPES] = {{"8b", 4096, 36, 32, 8, 128, 12288, 151936},
-                                                {"4b", 2560, 36, 32, 8, 128, 9728, 151936},
-                                                {"0.5b", 896, 24, 14, 2, 64, 4864, 151936},
-                                                {"135m", 576, 30, 9, 3, 64, 1536, 49152}};
+const bench_shape bench_shapes[BENCH_SHAPES] = {{"8b", 4096, 36, 32, 8, 128, 12288, 151936, DF_Q4_K, DF_Q6_K},
+                                                {"4b", 2560, 36, 32, 8, 128, 9728, 151936, DF_F32, DF_F32},
+                                                {"1.5b", 1536, 28, 12, 2, 128, 8960, 151936, DF_Q4_K, DF_Q6_K},
+                                                {"0.5b", 896, 24, 14, 2, 64, 4864, 151936, DF_Q4_1, DF_Q8_0},
+                                                {"135m", 576, 30, 9, 3, 64, 1536, 49152, DF_Q4_1, DF_Q8_0}};
 
 static void *take(bench_model *m, size_t bytes) {
   m->used = (m->used + 255) & ~(size_t)255;
@@ -23,13 +24,15 @@ static void *take(bench_model *m, size_t bytes) {
 
 static float *take_floats(bench_model *m, size_t n) { return take(m, n * sizeof(float)); }
 
-static const df_weights *take_weights(bench_model *m, uint32_t n, uint32_t k) {
+static const df_weights *take_typed(bench_model *m, df_dtype type, uint32_t n, uint32_t k) {
   df_weights *w = &m->w[m->n_w++];
-  *w = (df_weights){.pack = df_pack_of(m->type), .n = n, .k = k};
+  *w = (df_weights){.pack = df_pack_of(type), .n = n, .k = k};
   (void)df_pack_strip_bytes(w->pack, k, &w->strip_bytes);
   w->data = take(m, df_cuda_weights_bytes(w));
   return w;
 }
+
+static const df_weights *take_weights(bench_model *m, uint32_t n, uint32_t k) { return take_typed(m, m->type, n, k); }
 
 static void *add(bench_model *m, df_op_kind kind, int site) {
   bench_op *o = &m->op[m->n_ops++];
@@ -151,7 +154,7 @@ static void build(bench_model *m, df_batch *batch) {
   b.attn = take_act(m, s->heads * s->head_dim);
   b.h = take_act(m, s->ffn);
   b.n_rows = m->batch ? &m->batch->n_rows : NULL;
-  const df_weights *table = take_weights(m, s->vocab, s->hidden);
+  const df_weights *table = take_typed(m, m->table, s->vocab, s->hidden);
   *(df_op_embed *)add(m, DF_OP_EMBED, BENCH_EMBED) =
       (df_op_embed){.table = table, .ids = batch->ids, .n_rows = b.n_rows, .out = b.x, .scale = 1.0f};
   for (uint32_t i = 0; i < s->layers; i++) add_layer(m, &b, batch);
@@ -187,9 +190,11 @@ static cudaError_t fill(bench_model *m) {
 
 static df_batch host_batch; /* device addresses */
 
-const char *bench_model_open(bench_model *m, const bench_shape *s, df_dtype type, const char *type_name,
-                             uint32_t length) {
-  *m = (bench_model){.shape = s, .type = type, .type_name = type_name, .length = length};
+const char *bench_model_open(bench_model *m, const bench_shape *s, bool quant, uint32_t length) {
+  *m = (bench_model){.shape = s, .length = length};
+  m->type = quant ? s->quant : DF_BF16;
+  m->table = quant ? s->table : DF_BF16;
+  m->type_name = df_dtype_name((int)m->type);
   m->op = df_calloc((size_t)s->layers * 9 + 8, sizeof *m->op);
   m->w = df_calloc((size_t)s->layers * 7 + 2, sizeof *m->w);
   int e = df_cuda_kernels_init(&m->card);

@@ -7,9 +7,10 @@
 typedef struct bench_shape {
   const char *name;
   uint32_t hidden, layers, heads, n_kv, head_dim, ffn, vocab;
+  df_dtype quant, table; /* quantised: layers, and the embedding that is the head too; equal: not measured */
 } bench_shape;
 
-enum { BENCH_SHAPES = 4 };
+enum { BENCH_SHAPES = 5 };
 extern const bench_shape bench_shapes[BENCH_SHAPES];
 
 /* Where an op sits in the list. */
@@ -32,7 +33,7 @@ typedef struct bench_op {
 typedef struct bench_model {
   const bench_shape *shape;
   const char *type_name;
-  df_dtype type;
+  df_dtype type, table;  /* of layers; of the embedding, which is the head too */
   uint32_t rows, length; /* of the pass; positions behind it */
   struct CUstream_st *stream;
   df_cuda_card card;
@@ -49,8 +50,7 @@ typedef struct bench_model {
 } bench_model;
 
 /* NULL, or why not. */
-const char *bench_model_open(bench_model *m, const bench_shape *s, df_dtype type, const char *type_name,
-                             uint32_t length);
+const char *bench_model_open(bench_model *m, const bench_shape *s, bool quant, uint32_t length);
 void bench_model_close(bench_model *m);
 /* The rows of later passes: one sequence up to 16, sequences of 16 rows beyond. */
 void bench_model_rows(bench_model *m, uint32_t rows);

@@ -5,8 +5,16 @@
 
 #include "base/mem.h"
 #include "cuda/cuda_rig.h"
+#include "device/cuda/cuda_tune.h"
 
-enum { HIDDEN = 256, FFN = 512, HEADS = 4, KV = 2, E = 64, VOCAB = 500, LAYERS = 3 };
+enum { HEADS = 4, KV = 2, E = 64, VOCAB = 500, LAYERS = 3 };
+
+/* Widths of the residual stream and of the hidden layer. */
+static uint32_t g_hidden = 256, g_ffn = 512;
+/* Whether the embedding, which is the head too, is F32. */
+static bool g_f32_table;
+/* Whether few rows are not one kernel either. */
+static bool g_refused;
 
 /* Positions of the sequence, and slots, a prime and some: short, or with more parts than a warp joins at once. */
 static uint32_t g_len = 130, g_prime = 251;
@@ -68,10 +76,10 @@ static void add_layer(rig *r, program *p, df_dtype t, float *x, float *qkv, floa
   rig_list *l = &p->list;
   const uint32_t width = (HEADS + 2 * KV) * E;
   df_batch *b = p->batch;
-  const df_weights *q = rig_weights(r, t, HEADS * E, HIDDEN), *k = rig_weights(r, t, KV * E, HIDDEN);
-  const df_weights *v = rig_weights(r, t == DF_Q4_K ? DF_Q6_K : t, KV * E, HIDDEN);
+  const df_weights *q = rig_weights(r, t, HEADS * E, g_hidden), *k = rig_weights(r, t, KV * E, g_hidden);
+  const df_weights *v = rig_weights(r, t == DF_Q4_K ? DF_Q6_K : t, KV * E, g_hidden);
   const df_act in = form(normed, q);
-  const df_op_norm n1 = {x, vector(r, HIDDEN), &b->n_rows, NULL, in, 1e-5f};
+  const df_op_norm n1 = {x, vector(r, g_hidden), &b->n_rows, NULL, in, 1e-5f};
   df_op_linear proj = {.x = in, .n_rows = &b->n_rows, .n_parts = 3};
   proj.part[0] = (df_linear_part){q, vector(r, HEADS * E), qkv, width};
   proj.part[1] = (df_linear_part){k, NULL, qkv + HEADS * E, width};
@@ -99,7 +107,7 @@ static void add_layer(rig *r, program *p, df_dtype t, float *x, float *qkv, floa
                          .type = DF_KV_F16,
                          .token_major = true,
                          .block_slots = 1};
-  const df_weights *o = rig_weights(r, t, HIDDEN, HEADS * E);
+  const df_weights *o = rig_weights(r, t, g_hidden, HEADS * E);
   df_op_attn at = {.batch = b,
                    .q = qkv,
                    .q_ld = width,
@@ -117,11 +125,13 @@ static void add_layer(rig *r, program *p, df_dtype t, float *x, float *qkv, floa
                    .parts = parts};
   if (b->n_rows <= 16) at.n_tiles = 1;
   df_op_linear down = {.x = at.out, .n_rows = &b->n_rows, .add = true, .n_parts = 1};
-  down.part[0] = (df_linear_part){o, NULL, x, HIDDEN};
-  const df_op_norm n2 = {x, vector(r, HIDDEN), &b->n_rows, NULL, in, 1e-5f};
-  df_op_ffn_up up = {
-      .x = in, .n_rows = &b->n_rows, .gate = rig_weights(r, t, FFN, HIDDEN), .up = rig_weights(r, t, FFN, HIDDEN)};
-  const df_weights *w = rig_weights(r, t, HIDDEN, FFN);
+  down.part[0] = (df_linear_part){o, NULL, x, g_hidden};
+  const df_op_norm n2 = {x, vector(r, g_hidden), &b->n_rows, NULL, in, 1e-5f};
+  df_op_ffn_up up = {.x = in,
+                     .n_rows = &b->n_rows,
+                     .gate = rig_weights(r, t, g_ffn, g_hidden),
+                     .up = rig_weights(r, t, g_ffn, g_hidden)};
+  const df_weights *w = rig_weights(r, t, g_hidden, g_ffn);
   up.out = form(h, w);
   rig_add(l, DF_OP_NORM, &n1);
   rig_add(l, DF_OP_LINEAR, &proj);
@@ -152,19 +162,22 @@ static void program_make(rig *r, program *p, df_dtype t, uint32_t rows) {
   p->list.n = 0;
   p->batch = batch_make(r, rows);
   df_batch *b = p->batch;
-  float *x = rig_floats(r, 48 * HIDDEN, "x"), *qkv = rig_new(r, 48 * (HEADS + 2 * KV) * E * 4, RIG_SKIP, "qkv");
+  float *x = rig_floats(r, 48 * g_hidden, "x"), *qkv = rig_new(r, 48 * (HEADS + 2 * KV) * E * 4, RIG_SKIP, "qkv");
   float *parts = rig_new(r, (size_t)KV * 3 * ((g_len + 63) / 64 + 1) * 16 * 2 * (16 + E) * 4, RIG_SKIP, "parts");
-  const df_act normed = act(r, HIDDEN), out = act(r, HEADS * E), h = act(r, FFN), tail = act(r, HIDDEN);
-  df_op_embed embed = {
-      .table = rig_weights(r, t, VOCAB, HIDDEN), .ids = b->ids, .n_rows = &b->n_rows, .out = x, .scale = 1.0f};
+  const df_act normed = act(r, g_hidden), out = act(r, HEADS * E), h = act(r, g_ffn), tail = act(r, g_hidden);
+  df_op_embed embed = {.table = rig_weights(r, g_f32_table ? DF_F32 : t, VOCAB, g_hidden),
+                       .ids = b->ids,
+                       .n_rows = &b->n_rows,
+                       .out = x,
+                       .scale = 1.0f};
   if (rows > 1) embed.drafts = make_drafts(r, rows, &b->n_live);
   rig_add(&p->list, DF_OP_EMBED, &embed);
   for (uint32_t i = 0; i < LAYERS; i++) add_layer(r, p, t, x, qkv, parts, normed, out, h);
-  const df_op_tap tap = {x, rig_floats(r, 48 * HIDDEN, "taps"), HIDDEN, HIDDEN, &b->n_rows, NULL};
+  const df_op_tap tap = {x, rig_floats(r, 48 * g_hidden, "taps"), g_hidden, g_hidden, &b->n_rows, NULL};
   rig_add(&p->list, DF_OP_TAP, &tap);
   p->logits = rig_floats(r, 48 * VOCAB, "logits");
   const df_act in = form(tail, embed.table);
-  const df_op_norm norm = {x, vector(r, HIDDEN), &b->n_out, b->out_row, in, 1e-5f};
+  const df_op_norm norm = {x, vector(r, g_hidden), &b->n_out, b->out_row, in, 1e-5f};
   df_op_linear head = {.x = in, .n_rows = &b->n_out, .n_parts = 1};
   head.part[0] = (df_linear_part){embed.table, NULL, p->logits, VOCAB};
   const df_op_argmax best = {.x = p->logits,
@@ -179,15 +192,22 @@ static void program_make(rig *r, program *p, df_dtype t, uint32_t rows) {
   rig_add(&p->list, DF_OP_ARGMAX, &best);
 }
 
-static void quantised_case(rig *r, df_dtype t, uint32_t rows, bool overlap) {
+/* whole: one kernel where the rows are few enough, else as many as without. */
+static void quantised_case(rig *r, df_dtype t, uint32_t rows, bool overlap, bool whole) {
   static program p;
   program_make(r, &p, t, rows);
   r->env.overlap = overlap;
-  const uint32_t max_rows = rows < 3 ? rows : rows + 1;
-  for (uint32_t again = 0; again < (r->quick ? 1u : 6u); again++) rig_run_device(r, &p.list, max_rows, 1, false);
+  r->whole = whole;
+  const uint32_t max_rows = rows < 3 || rows == 8 ? rows : rows + 1;
+  for (uint32_t again = 0; again < (r->quick ? 1u + whole : 6u); again++)
+    rig_run_device(r, &p.list, max_rows, 1, false);
+  if (whole)
+    rig_case(r, (r->launches == 1) == (max_rows <= 8 && !g_refused), "program of %s, %u rows: %u launches",
+             df_dtype_name(t), max_rows, r->launches);
   r->env.overlap = true;
+  r->whole = false;
   rig_run_host(r, &p.list, max_rows, 1);
-  rig_compare(r, "program of %s, %u rows, overlap %d", df_dtype_name(t), rows, overlap);
+  rig_compare(r, "program of %s, %u rows, overlap %d, whole %d", df_dtype_name(t), rows, overlap, whole);
   rig_clear(r);
 }
 
@@ -225,7 +245,7 @@ void test_programs(rig *r) {
   static const df_dtype types[] = {DF_Q4_0, DF_Q4_1, DF_Q8_0, DF_Q4_K, DF_Q5_K, DF_F32};
   for (uint32_t i = 0; i < sizeof types / sizeof *types; i++)
     for (uint32_t rows = 1; rows <= 33; rows = rows == 1 ? 16 : 2 * rows + 1)
-      quantised_case(r, types[i], rows, i % 2 == 0);
+      quantised_case(r, types[i], rows, i % 2 == 0, false);
   for (uint32_t rows = 1; rows <= 33; rows = rows == 1 ? 4 : rows == 4 ? 16 : 2 * rows + 1) {
     float_case(r, DF_BF16, rows);
     float_case(r, DF_F16, rows);
@@ -237,4 +257,39 @@ void test_programs(rig *r) {
   float_case(r, DF_BF16, 3);
   g_len = 130;
   g_prime = 251;
+}
+
+/* Whole passes of quantised weights: one kernel, the CPU executor's bits. */
+void test_passes(rig *r) {
+  static const df_dtype types[] = {DF_Q4_1, DF_Q4_0, DF_Q8_0, DF_Q4_K, DF_Q5_K, DF_Q5_1};
+  const df_cuda_tuning usual = df_cuda_tune;
+  const size_t shared = r->card.shared_bytes;
+  df_cuda_tune.persist_steps = 0; /* the made-up card is small for what it would have to pay */
+  for (uint32_t i = 0; i < sizeof types / sizeof *types; i++) {
+    const bool super = types[i] == DF_Q4_K || types[i] == DF_Q5_K;
+    for (uint32_t rows = 1; rows <= 9; rows++) {
+      g_hidden = super || rows == 2 ? 512 : 288; /* 16 blocks of k, or 9 */
+      g_ffn = super ? (rows % 3 ? 768 : 2304) : rows % 3 ? 480 : 1824;
+      df_cuda_tune.persist_words = (rows + i) % 4 == 0 ? 3 : 8;
+      r->card.shared_bytes = rows % 2 ? shared : shared / 2; /* smaller turns */
+      quantised_case(r, types[i], rows, true, true);
+    }
+  }
+  r->card.shared_bytes = shared;
+  df_cuda_tune.persist_words = 0;
+  for (uint32_t rows = 1; rows <= 8; rows += 3) quantised_case(r, DF_Q4_1, rows, true, true);
+  g_refused = true;
+  g_f32_table = true;
+  quantised_case(r, DF_Q4_1, 2, true, true);
+  g_f32_table = false;
+  r->card.shared_bytes = 48 << 10; /* too little */
+  quantised_case(r, DF_Q4_1, 5, true, true);
+  r->card.shared_bytes = shared;
+  df_cuda_tune.persist_steps = 1; /* does not pay */
+  quantised_case(r, DF_Q4_1, 8, true, true);
+  g_refused = false;
+  quantised_case(r, DF_Q4_1, 1, true, true);
+  df_cuda_tune = usual;
+  g_hidden = 256;
+  g_ffn = 512;
 }

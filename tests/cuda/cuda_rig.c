@@ -40,6 +40,13 @@ void rig_close(rig *r) {
   df_pool_free(r->pool);
 }
 
+static void put_canaries(rig *r, const rig_block *b) {
+  uint8_t canary[CANARY];
+  memset(canary, 0xC5, sizeof canary);
+  rig_ok(r, dev_put(b->device - CANARY, canary, CANARY), "upload");
+  rig_ok(r, dev_put(b->device + b->bytes, canary, CANARY), "upload");
+}
+
 void *rig_new(rig *r, size_t bytes, rig_kind kind, const char *name) {
   if (r->n_blocks == RIG_BLOCKS) return NULL;
   rig_block *b = &r->block[r->n_blocks++];
@@ -48,6 +55,7 @@ void *rig_new(rig *r, size_t bytes, rig_kind kind, const char *name) {
   void *p = NULL;
   rig_ok(r, dev_alloc(b->bytes + 2 * CANARY, &p), "device memory");
   b->device = (uint8_t *)p + CANARY;
+  put_canaries(r, b);
   return b->host;
 }
 
@@ -110,13 +118,9 @@ void *rig_at(rig *r, const void *host) {
 }
 
 void rig_upload(rig *r) {
-  uint8_t canary[CANARY];
-  memset(canary, 0xC5, sizeof canary);
   for (uint32_t i = 0; i < r->n_blocks; i++) {
-    const rig_block *b = &r->block[i];
-    rig_ok(r, dev_put(b->device - CANARY, canary, CANARY), "upload");
-    rig_ok(r, dev_put(b->device, b->host, b->bytes), "upload");
-    rig_ok(r, dev_put(b->device + b->bytes, canary, CANARY), "upload");
+    put_canaries(r, &r->block[i]);
+    rig_ok(r, dev_put(r->block[i].device, r->block[i].host, r->block[i].bytes), "upload");
   }
 }
 

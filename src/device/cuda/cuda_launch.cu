@@ -15,7 +15,9 @@ df_cuda_tuning df_cuda_tune = {.cluster = 0,
                                .quant_warps = 0,
                                .attn_blocks = 2,
                                .rope_in_attn = 1,
-                               .persist = 1};
+                               .persist = 1,
+                               .persist_words = 3,
+                               .persist_steps = 200};
 
 enum { MANY_ROWS = 32, FUSED_ROWS = 8, LOOK_AHEAD = 6 };
 
@@ -199,6 +201,10 @@ extern "C" int df_cuda_launch(const df_cuda_env *env, const df_op *ops, uint32_t
 static size_t op_scratch(const df_op *op, uint32_t max_rows) {
   const bool many = max_rows > MANY_ROWS;
   if (op->kind == DF_OP_LINEAR) return many ? operand_bytes(&((const df_op_linear *)op->args)->x, max_rows) : 0;
+  if (op->kind == DF_OP_ATTN_TILE || op->kind == DF_OP_ATTN_SPLIT) { /* rows that whole passes keep as floats */
+    const df_act *out = &((const df_op_attn *)op->args)->out;
+    return out->q && max_rows <= FUSED_ROWS ? (size_t)max_rows * out->k * sizeof(float) : 0;
+  }
   if (op->kind != DF_OP_FFN_UP) return 0;
   const df_op_ffn_up *a = (const df_op_ffn_up *)op->args;
   const size_t operands = operand_bytes(&a->x, max_rows);

@@ -72,9 +72,15 @@ DF_DEV float math_rms_factor(const float *x, uint32_t n, float eps, uint32_t l) 
   return 1.0f / sqrtf(mean + eps);
 }
 
-/* Quantises 32 values held by 8 neighbouring lanes, 4 each (l: 0..7), into *out. All 32 lanes of the warp must call it;
- * a lane group with store false computes only. */
-DF_DEV void math_quantize(float4 v, uint32_t l, df_actq *out, bool store) {
+/* Four of 32 quantised values, and what goes with all of them. lo, hi: sums of k 0..15 and 16..31, in lanes 0..3. */
+struct math_q8 {
+  uint32_t word;
+  float scale, scale_sum;
+  int32_t lo, hi;
+};
+
+/* Quantises 32 values held by 8 neighbouring lanes, 4 each. All 32 lanes of the warp must call it. */
+DF_DEV math_q8 math_quantized(float4 v) {
   const float x[4] = {v.x, v.y, v.z, v.w};
   uint32_t m = 0;
 #pragma unroll
@@ -85,30 +91,39 @@ DF_DEV void math_quantize(float4 v, uint32_t l, df_actq *out, bool store) {
   const float amax = port_float(m);
   const bool bad = m >= 0x7f800000u, zero = bad || amax < DF_QUANT_MIN;
   const float inv = 127.0f / (zero ? 1.0f : amax);
-  uint32_t word = 0;
-  int32_t sum = 0;
+  math_q8 out = {};
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     const float r = x[i] * inv + DF_EXP_MAGIC;
     const int32_t q = zero ? 0 : (int32_t)(r - DF_EXP_MAGIC);
-    word |= ((uint32_t)q & 255u) << (8 * i);
-    sum += q;
+    out.word |= ((uint32_t)q & 255u) << (8 * i);
+    out.lo += q;
   }
-  sum += port_xor(sum, 1);
-  sum += port_xor(sum, 2); /* of this half: k 0..15 in lanes 0..3 */
-  const int32_t other = port_xor(sum, 4);
-  if (!store) return;
-  ((uint32_t *)out->q)[l] = word;
+  out.lo += port_xor(out.lo, 1);
+  out.lo += port_xor(out.lo, 2);
+  out.hi = port_xor(out.lo, 4);
+  out.scale = bad ? port_float(DF_QUANT_NAN_BITS) : zero ? 0.0f : amax / 127.0f;
+  out.scale_sum = bad ? out.scale : zero ? 0.0f : out.scale * (float)(out.lo + out.hi);
+  return out;
+}
+
+/* What lane l (0..7) of the eight has of the block. */
+DF_DEV void math_put_q8(const math_q8 &v, uint32_t l, df_actq *out) {
+  ((uint32_t *)out->q)[l] = v.word;
   if (l != 0) return;
-  const int32_t all = sum + other;
-  const float scale = bad ? port_float(DF_QUANT_NAN_BITS) : zero ? 0.0f : amax / 127.0f;
-  out->scale = scale;
-  out->scale_sum = bad ? scale : zero ? 0.0f : scale * (float)all;
-  out->off4 = -8 * all;
-  out->off8 = -128 * all;
-  out->off6_lo = -32 * sum;
-  out->off6_hi = -32 * other;
+  out->scale = v.scale;
+  out->scale_sum = v.scale_sum;
+  out->off4 = -8 * (v.lo + v.hi);
+  out->off8 = -128 * (v.lo + v.hi);
+  out->off6_lo = -32 * v.lo;
+  out->off6_hi = -32 * v.hi;
   out->pad[0] = out->pad[1] = 0;
+}
+
+/* Both, for lane l (0..7) of the eight; a lane group with store false computes only. */
+DF_DEV void math_quantize(float4 v, uint32_t l, df_actq *out, bool store) {
+  const math_q8 q = math_quantized(v);
+  if (store) math_put_q8(q, l, out);
 }
 
 /* df_act_row: first block of row r of n live ones; *stride blocks from one to the next. */

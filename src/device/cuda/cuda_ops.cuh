@@ -18,6 +18,7 @@ int df_cuda_quant_init(size_t shared_bytes);
 int df_cuda_f8_init(size_t shared_bytes);
 int df_cuda_attn_init(size_t shared_bytes);
 int df_cuda_persist_init(size_t shared_bytes);
+int df_cuda_persist_quant_init(size_t shared_bytes);
 /* Fills card->clusters. */
 int df_cuda_mma_clusters(df_cuda_card *card);
 

@@ -1,17 +1,35 @@
 /*
  * cuda_persist_plan.cu - which programs run as one kernel, and the list that says how; see persist.cuh.
  *
- * A program fits when all its products have BF16 or all F16 weights, every norm has its product behind it, every
- * rotation its attention, and a warp's ring keeps enough slots beside the largest stage's work.
+ * A program fits when all its products have BF16, all F16 or all quantised weights, every norm has its product behind
+ * it, every rotation its attention, and a ring keeps enough slots beside the largest stage's work.
+ *
+ * Quantised rows are made by the product that reads them. What attention and SwiGLU leave for it are floats, in the
+ * op's own memory or in scratch: one place for all, since every product that reads it comes at once.
  */
 #include <string.h>
 
 #include "device/cuda/cuda_ops.cuh"
 #include "device/cuda/cuda_tune.h"
 #include "device/cuda/persist_plan.cuh"
+#include "device/cuda/persist_quant.cuh"
 #include "device/cuda/rows_block.cuh"
 
 enum { LEAST_SLOTS = 3, MOST_SLOTS = 8, MOST_ROWS = 8 };
+enum { QUANT_SLOT = 20 << 10, QUANT_STEPS = 64 << 10, QUANT_TRIES = 3 /* each with half of both */, SUPER_BLOCKS = 8 };
+
+enum { WORDS = 5, PARTS_MOST = 8 << 20 /* bytes of attention's parts as words */ };
+static const uint32_t NO_STAGE = UINT32_MAX;
+
+/* What the weights of all products are. */
+typedef enum weights_form { FORM_ANY, FORM_BF16, FORM_F16, FORM_QUANT } weights_form;
+
+/* What a stage leaves, when the next one may take it as words. */
+typedef struct persist_maker {
+  const float *y, *k, *v; /* y NULL: nothing; k NULL: one matrix, else y is q */
+  size_t ld;
+  persist_quant *quant; /* of the stage; only when stages are written */
+} persist_maker;
 
 /* The plan under way. With no room it only counts. */
 struct planner {
@@ -20,11 +38,24 @@ struct planner {
   uint32_t n;
   df_cuda_list out;
   persist_stage *stages; /* NULL: only counted */
-  persist_entry *entries;
+  void *entries;
   const df_op_tap *tap; /* waits for its product */
   uint32_t shift;       /* block that the next product begins with */
   uint32_t in_front;
-  bool any, f16;
+  weights_form form;
+  uint32_t tries;      /* quantised: how often slots and steps have been halved */
+  uint32_t slot_bytes; /* quantised: of the largest turn */
+  uint64_t blocks;     /* quantised: 32-blocks of all strips */
+  struct {
+    const float *y;     /* the plain values */
+    uint32_t at, stage; /* where; that wrote them last, NO_STAGE: not as words */
+    uint32_t ld;
+  } words[WORDS];
+  uint32_t n_words;
+  size_t words_bytes, words_at;
+  persist_maker maker; /* of the stage in front */
+  const df_actq *held; /* quantised rows that the next product makes, from: */
+  const float *held_floats;
   size_t work, attn;     /* most of products and the like; of attention, kept parts included */
   size_t attn_front;     /* of that: may be overwritten by products */
   const attn_args *last; /* of the attention stage before; only when stages are written */
@@ -43,6 +74,7 @@ static persist_stage *new_stage(planner *p, persist_kind kind, uint32_t units, u
     st->in_front = p->in_front;
   }
   p->out.n_stages++;
+  p->maker = {};
   p->in_front = math_min(units, blocks_of(p));
   if (work > p->work) p->work = work;
   return st;
@@ -50,17 +82,17 @@ static persist_stage *new_stage(planner *p, persist_kind kind, uint32_t units, u
 
 static void add_entry(planner *p, const df_weights *w, const df_weights *u, uint32_t strip0, uint32_t shift) {
   if (p->entries)
-    p->entries[p->out.n_entries] = {w->data, u ? u->data : 0, strip0, strip0 + df_strips(w->n), df_frag_tiles(w->k),
-                                    shift};
+    ((persist_entry *)p->entries)[p->out.n_entries] = {
+        w->data, u ? u->data : 0, strip0, strip0 + df_strips(w->n), df_frag_tiles(w->k), shift};
   p->out.n_entries++;
 }
 
 static bool takes_weights(planner *p, const df_weights *w) {
-  if (!df_cuda_needs_repack(w->pack)) return false;
-  const bool f16 = w->pack == DF_PACK_F16;
-  if (p->any && f16 != p->f16) return false;
-  p->any = true;
-  p->f16 = f16;
+  weights_form form = FORM_QUANT;
+  if (df_cuda_needs_repack(w->pack)) form = w->pack == DF_PACK_F16 ? FORM_F16 : FORM_BF16;
+  if (form == FORM_QUANT && !df_pack_wants_q8(w->pack)) return false;
+  if (p->form != FORM_ANY && p->form != form) return false;
+  p->form = form;
   return true;
 }
 
@@ -69,8 +101,7 @@ static bool takes_weights(planner *p, const df_weights *w) {
 /* Blocks read rows and norm weights by quads. */
 static bool has_quads(const mma_args *a) { return a->vector && (!a->norm_w || (uintptr_t)a->norm_w % 16 == 0); }
 
-static void add_product(planner *p, const mma_args *a) {
-  const size_t work = persist_place_product(a->k, p->env->max_rows, a->pair, a->norm_w != 0).bytes;
+static persist_stage *add_product(planner *p, const mma_args *a, size_t work) {
   persist_stage *st = new_stage(p, PERSIST_PRODUCT, a->strips, p->shift, work);
   if (st) {
     st->product = *a;
@@ -82,6 +113,11 @@ static void add_product(planner *p, const mma_args *a) {
   }
   p->tap = 0;
   p->shift = (p->shift + a->strips) % blocks_of(p);
+  return st;
+}
+
+static void add_float_product(planner *p, const mma_args *a) {
+  (void)add_product(p, a, persist_place_product(a->k, p->env->max_rows, a->pair, a->norm_w != 0).bytes);
 }
 
 static bool plan_linear(planner *p, const df_op_linear *op, const df_op_norm *norm) {
@@ -96,7 +132,7 @@ static bool plan_linear(planner *p, const df_op_linear *op, const df_op_norm *no
   if (!has_quads(&a)) return false;
   for (uint32_t i = 0; i < op->n_parts; i++)
     add_entry(p, op->part[i].w, 0, a.part[i].strip0, i ? PERSIST_SAME : p->shift);
-  add_product(p, &a);
+  add_float_product(p, &a);
   return true;
 }
 
@@ -107,12 +143,220 @@ static bool plan_ffn_up(planner *p, const df_op_ffn_up *op, const df_op_norm *no
   df_cuda_mma_args_ffn_up(op, norm, &a);
   if (!has_quads(&a)) return false;
   add_entry(p, op->gate, op->up, 0, p->shift);
-  add_product(p, &a);
+  add_float_product(p, &a);
   return true;
+}
+
+/* ---- products of quantised weights ---- */
+
+static pquant_matrix matrix_of(const df_weights *w) {
+  pquant_matrix m = {w->data, (uint32_t)w->strip_bytes, 0, 0};
+  switch (w->pack) {
+    case DF_PACK_Q8: m.codes = DF_BYTES_BLOCK, m.rest = DF_HALVES; break;
+    case DF_PACK_Q4: m.codes = DF_NIBS_BLOCK, m.rest = DF_HALVES; break;
+    case DF_PACK_Q4M: m.codes = DF_Q4M_BLOCK; break;
+    case DF_PACK_Q8M: m.codes = DF_Q8M_BLOCK; break;
+    case DF_PACK_Q4K: m.codes = DF_Q4K_BLOCK / SUPER_BLOCKS; break;
+    default: m.codes = DF_Q6K_BLOCK / SUPER_BLOCKS, m.rest = DF_HALVES / SUPER_BLOCKS; break;
+  }
+  return m;
+}
+
+/* A quantised product while it is planned. */
+struct quant_product {
+  mma_args a;
+  persist_quant q;
+  const df_weights *w[DF_LINEAR_PARTS]; /* parts; gate and up */
+};
+
+/* How much of a strip a turn takes: as much as slots and steps of some size hold, evenly. */
+static void plan_turns(planner *p, quant_product *x) {
+  const uint32_t nkb = x->a.k / DF_QBLOCK, rows = p->env->max_rows;
+  uint32_t bytes = 0, whole = 1;
+  for (uint32_t i = 0; i < x->a.n_parts; i++) {
+    const df_pack pack = x->w[i]->pack;
+    const pquant_matrix m = matrix_of(x->w[i]);
+    x->q.pack[i] = (uint8_t)pack;
+    x->q.twice |= pack == DF_PACK_Q6K;
+    bytes = math_max(bytes, m.codes + m.rest);
+    if (pack == DF_PACK_Q4K || pack == DF_PACK_Q6K) whole = SUPER_BLOCKS;
+  }
+  x->q.two = x->a.pair || (x->a.n_parts == 1 && x->a.strips > blocks_of(p));
+  const uint32_t strips = x->q.two ? 2 : 1;
+  const uint32_t step = strips * (rows * PQUANT_STEP * (x->q.twice ? 2 : 1) + (x->q.twice ? 0 : DF_LANES * 4));
+  const bool one = x->a.strips <= blocks_of(p); /* strip, or pair, of a block */
+  uint32_t most = math_min((QUANT_SLOT >> p->tries) / (strips * bytes), (QUANT_STEPS >> p->tries) / step);
+  x->q.buffers = one && nkb <= most ? 1 : 2;
+  if (x->q.buffers == 2) most = math_min(most, (QUANT_STEPS >> p->tries) / (2 * step));
+  most = math_max(most - most % whole, whole);
+  const uint32_t turns = (nkb + most - 1) / most, even = (nkb + turns - 1) / turns;
+  x->q.turn = (even + whole - 1) / whole * whole;
+  p->slot_bytes = math_max(p->slot_bytes, (strips * x->q.turn * bytes + 255) & ~255u);
+}
+
+static void add_quant_entry(planner *p, const quant_product *x, uint32_t part) {
+  const df_weights *const w = x->w[part];
+  if (p->entries) {
+    pquant_entry e = {};
+    e.w = matrix_of(w);
+    if (x->a.pair) e.u = matrix_of(x->w[1]);
+    e.strip0 = x->a.part[part].strip0;
+    e.strip1 = e.strip0 + df_strips(w->n);
+    e.shift = (uint16_t)(part ? PQUANT_SAME : p->shift);
+    e.nkb = (uint16_t)(w->k / DF_QBLOCK);
+    e.turn = (uint16_t)x->q.turn;
+    e.pair = x->a.pair;
+    e.two = x->q.two;
+    ((pquant_entry *)p->entries)[p->out.n_entries] = e;
+  }
+  p->out.n_entries++;
+}
+
+/* The op in front whose rows the product quantises: a norm, a quantisation, or what is held. */
+static bool quant_rows(planner *p, const df_op *front, const df_act *x, quant_product *out) {
+  mma_args *const a = &out->a;
+  out->q.out = x->q;
+  if (!x->q || x->f || x->k % DF_QBLOCK || x->k / DF_QBLOCK >= UINT16_MAX) return false;
+  if (!front) {
+    if (p->held != x->q) return false;
+    a->x = p->held_floats;
+    p->held = 0;
+    return true;
+  }
+  const df_act *made;
+  const uint32_t *n_rows;
+  if (front->kind == DF_OP_NORM) {
+    const df_op_norm *norm = (const df_op_norm *)front->args;
+    a->x = norm->x;
+    a->norm_w = norm->w;
+    a->row_map = norm->row_map;
+    a->eps = norm->eps;
+    made = &norm->out;
+    n_rows = norm->n_rows;
+  } else {
+    const df_op_quantize *quant = (const df_op_quantize *)front->args;
+    a->x = quant->x;
+    a->row_map = quant->row_map;
+    made = &quant->out;
+    n_rows = quant->n_rows;
+  }
+  return made->q == x->q && !made->f && made->k == x->k && n_rows == a->n_rows;
+}
+
+/* Where the floats of rows lie that the next product quantises. NULL: there is no room. */
+static float *hold_rows(planner *p, const df_act *out) {
+  const size_t bytes = (size_t)p->env->max_rows * out->k * sizeof(float);
+  if (p->held || !out->q) return 0;
+  p->held = out->q;
+  p->held_floats = out->f ? out->f : (float *)((uint8_t *)p->env->scratch + DF_CUDA_COUNTER_BYTES);
+  return out->f || DF_CUDA_COUNTER_BYTES + bytes <= p->env->scratch_bytes ? (float *)p->held_floats : 0;
+}
+
+/* The weights of x->w, its rows in place. */
+/* Words in place of rows at y, ld values apart: where they are, 0 when there is no more room for such. */
+static uint32_t words_of(planner *p, const float *y, size_t rows, uint32_t ld) {
+  uint32_t i = 0;
+  while (i < p->n_words && (p->words[i].y != y || p->words[i].ld != ld)) i++;
+  if (i == WORDS) return 0;
+  if (i == p->n_words) {
+    p->words[p->n_words++] = {y, (uint32_t)(p->words_at + p->words_bytes), NO_STAGE, ld};
+    p->words_bytes += (rows * ld * sizeof(uint2) + 127) & ~(size_t)127;
+  }
+  p->words[i].stage = p->out.n_stages - 1;
+  return p->words[i].at;
+}
+
+/* The rows at x, k values each, come as words when the stage in front makes just these. Where; 0: they do not. */
+static uint32_t words_in(planner *p, const float *x, size_t ld) {
+  const persist_maker m = p->maker;
+  if (p->env->max_rows > df_cuda_tune.persist_words || p->tap || !m.y || x != m.y || m.ld != ld) return 0;
+  const uint32_t at = words_of(p, m.y, p->env->max_rows, (uint32_t)m.ld);
+  if (m.quant) m.quant->to = at;
+  return at;
+}
+
+/* What is added to was written as words, or plainly. */
+static void words_old(planner *p, quant_product *x) {
+  for (uint32_t i = 0; i < p->n_words; i++) {
+    if (p->words[i].y != x->a.part[0].y) continue;
+    if (x->a.add && p->words[i].stage != NO_STAGE) {
+      x->q.old = p->words[i].at;
+      x->q.old_stage = p->words[i].stage;
+    }
+    p->words[i].stage = NO_STAGE;
+  }
+}
+
+/* What the next stage may take as words: one part whose rows are all of it, or q, k and v in rows of their own. */
+static persist_maker maker_of(const mma_args *a, persist_stage *st) {
+  const mma_part *const m = a->part;
+  const bool one = a->n_parts == 1 || a->pair, qkv = a->n_parts == 3 && m[0].ld == m[1].ld && m[0].ld == m[2].ld;
+  if (one ? m[0].ld != m[0].n : !qkv) return {};
+  return {m[0].y, one ? 0 : m[1].y, one ? 0 : m[2].y, m[0].ld, st ? &st->quant : 0};
+}
+
+static bool add_quant(planner *p, quant_product *x) {
+  const float *const end = x->a.x + (size_t)p->env->max_rows * x->a.k;
+  x->a.vector = (uintptr_t)x->a.x % 16 == 0;
+  if (!has_quads(&x->a)) return false;
+  for (uint32_t i = 0; i < x->a.n_parts; i++) {
+    const float *const y = x->a.part[i].y;
+    if (y && y + 1 > x->a.x && y < end) return false; /* others still read the rows */
+    if (x->w[i]->k != x->a.k || x->w[i]->strip_bytes > UINT32_MAX) return false;
+  }
+  plan_turns(p, x);
+  p->blocks += (uint64_t)x->a.strips * (x->a.pair ? 2 : 1) * (x->a.k / DF_QBLOCK);
+  for (uint32_t i = 0; i < (x->a.pair ? 1 : x->a.n_parts); i++) add_quant_entry(p, x, i);
+  if (!p->maker.k) x->q.in = words_in(p, x->a.x, x->a.k);
+  words_old(p, x);
+  persist_stage *st = add_product(p, &x->a, pquant_place(x->a.k, p->env->max_rows, x->q, x->a.norm_w != 0).bytes);
+  if (st) st->quant = x->q;
+  p->maker = maker_of(&x->a, st);
+  return true;
+}
+
+static bool plan_quant_linear(planner *p, const df_op_linear *op, const df_op *front) {
+  quant_product x = {};
+  df_cuda_mma_args_linear(op, 0, &x.a);
+  if (op->add && front) return false;
+  for (uint32_t i = 0; i < op->n_parts; i++) {
+    x.w[i] = op->part[i].w;
+    if (!takes_weights(p, x.w[i])) return false;
+  }
+  return quant_rows(p, front, &op->x, &x) && add_quant(p, &x);
+}
+
+static bool plan_quant_ffn_up(planner *p, const df_op_ffn_up *op, const df_op *front) {
+  quant_product x = {};
+  df_cuda_mma_args_ffn_up(op, 0, &x.a);
+  x.w[0] = op->gate;
+  x.w[1] = op->up;
+  if (!takes_weights(p, op->gate) || !takes_weights(p, op->up) || !quant_rows(p, front, &op->x, &x)) return false;
+  x.a.part[0].y = hold_rows(p, &op->out);
+  return x.a.part[0].y && add_quant(p, &x);
+}
+
+/* ops[0] is a product of quantised rows, or what makes them with the product behind it. */
+static uint32_t plan_quant(planner *p, const df_op *ops, uint32_t n) {
+  const df_op *const front = ops[0].kind == DF_OP_NORM || ops[0].kind == DF_OP_QUANTIZE ? &ops[0] : 0;
+  const uint32_t at = front ? 1 : 0;
+  bool ok = false;
+  if (at < n && ops[at].kind == DF_OP_LINEAR) ok = plan_quant_linear(p, (const df_op_linear *)ops[at].args, front);
+  if (at < n && ops[at].kind == DF_OP_FFN_UP) ok = plan_quant_ffn_up(p, (const df_op_ffn_up *)ops[at].args, front);
+  return ok ? at + 1 : 0;
+}
+
+/* Whether ops[0] makes or takes quantised rows. */
+static bool is_quant(const df_op *op) {
+  if (op->kind == DF_OP_NORM) return ((const df_op_norm *)op->args)->out.q != 0;
+  if (op->kind == DF_OP_LINEAR) return ((const df_op_linear *)op->args)->x.q != 0;
+  if (op->kind == DF_OP_FFN_UP) return ((const df_op_ffn_up *)op->args)->x.q != 0;
+  return op->kind == DF_OP_QUANTIZE;
 }
 
 /* ops[0] is a product, or a norm with its product behind it. */
 static uint32_t plan_product(planner *p, const df_op *ops, uint32_t n) {
+  if (is_quant(&ops[0])) return plan_quant(p, ops, n);
   const df_op_norm *norm = ops[0].kind == DF_OP_NORM ? (const df_op_norm *)ops[0].args : 0;
   const uint32_t at = norm ? 1 : 0;
   bool ok = false;
@@ -134,12 +378,21 @@ static bool same_batch(const attn_args *a, const attn_args *b) {
          a->rope.sin == b->rope.sin;
 }
 
-static void add_attn(planner *p, persist_kind kind, uint32_t units, const attn_args &a, const attn_args *before) {
+static persist_stage *add_attn(planner *p, persist_kind kind, uint32_t units, const attn_args &a,
+                               const attn_args *before) {
   persist_stage *st = new_stage(p, kind, units, 0, 0);
-  if (!st) return;
+  if (!st) return 0;
   st->attn = a;
   st->again = before != 0 && same_batch(before, &a);
   p->last = &st->attn;
+  return st;
+}
+
+/* Where attention leaves its parts as words; 0: there are too many. */
+static uint32_t parts_words(planner *p, const df_op_attn *op) {
+  const size_t bytes = df_cuda_attn_parts_bytes(op, p->env->max_seqs) / sizeof(float) * sizeof(uint2);
+  if (p->env->max_rows > df_cuda_tune.persist_words || bytes > PARTS_MOST) return 0;
+  return words_of(p, op->parts, bytes / sizeof(uint2), 1);
 }
 
 /* ops[0] is a rotation; its attention follows. */
@@ -149,19 +402,30 @@ static uint32_t plan_attn(planner *p, const df_op *ops, uint32_t n) {
   const df_op_attn *op = (const df_op_attn *)ops[1].args;
   const bool split = ops[1].kind == DF_OP_ATTN_SPLIT;
   if (split && (n < 3 || ops[2].kind != DF_OP_ATTN_MERGE)) return 0;
-  if (op->out.q || !op->out.f || !op->parts || op->kv.type != DF_KV_F16 || (op->head_dim != 64 && op->head_dim != 128))
-    return 0;
+  df_op_attn to = *op;
+  if (op->out.q) {
+    to.out.f = hold_rows(p, &op->out);
+    to.tile_rows = math_min(op->tile_rows, p->env->max_rows); /* parts lie closer together */
+  }
+  if (!to.out.f || !op->parts || op->kv.type != DF_KV_F16 || (op->head_dim != 64 && op->head_dim != 128)) return 0;
   if (!df_cuda_attn_takes_rope(op, rope)) return 0;
   attn_args a;
-  const uint32_t places = df_cuda_attn_plan(p->env, DF_OP_ATTN_SPLIT, op, rope, false, &a);
+  const uint32_t places = df_cuda_attn_plan(p->env, DF_OP_ATTN_SPLIT, &to, rope, false, &a);
   a.shares = math_max(1, math_min(blocks_of(p) / places, op->max_chunks));
   const attn_layout l = attn_place(a.queries, op->head_dim, true, a.fresh_rows);
   if (p->attn && (p->attn != l.bytes || p->attn_front != l.slots)) return 0; /* layers of one shape */
   p->attn = l.bytes;
   p->attn_front = l.slots;
   const attn_args *before = p->last;
-  add_attn(p, PERSIST_ATTN, places * a.shares, a, before);
-  add_attn(p, PERSIST_MERGE, places * a.queries, a, before);
+  const persist_maker m = p->maker;
+  const bool own = m.k && rope->k == m.k && rope->v == m.v && rope->k_ld == m.ld && rope->v_ld == m.ld;
+  const uint32_t in = own ? words_in(p, op->q, op->q_ld) : 0;
+  const uint32_t parts = op->out.q ? parts_words(p, &to) : 0;
+  persist_stage *st = add_attn(p, PERSIST_ATTN, places * a.shares, a, before);
+  if (st) st->quant.in = in, st->quant.to = parts;
+  st = add_attn(p, PERSIST_MERGE, places * a.queries, a, before);
+  if (st) st->quant.in = parts;
+  if (op->out.q) p->maker = {to.out.f, 0, 0, op->out.k, st ? &st->quant : 0};
   return split ? 3 : 2;
 }
 
@@ -182,7 +446,7 @@ static uint32_t plan_argmax(planner *p, const df_op_argmax *op) {
 
 static uint32_t plan_tap(planner *p, const df_op *ops, uint32_t n) {
   const uint32_t kind = n > 1 ? ops[1].kind : DF_OP_COUNT;
-  if (p->tap || (kind != DF_OP_NORM && kind != DF_OP_LINEAR && kind != DF_OP_FFN_UP)) return 0;
+  if (p->tap || p->held || (kind != DF_OP_NORM && kind != DF_OP_LINEAR && kind != DF_OP_FFN_UP)) return 0;
   p->tap = (const df_op_tap *)ops[0].args;
   return 1;
 }
@@ -193,6 +457,7 @@ static uint32_t plan_next(planner *p, const df_op *ops, uint32_t n) {
     case DF_OP_EMBED: return plan_embed(p, (const df_op_embed *)ops[0].args);
     case DF_OP_TAP: return plan_tap(p, ops, n);
     case DF_OP_NORM:
+    case DF_OP_QUANTIZE:
     case DF_OP_LINEAR:
     case DF_OP_FFN_UP: return plan_product(p, ops, n);
     case DF_OP_ROPE_KV: return plan_attn(p, ops, n);
@@ -201,49 +466,84 @@ static uint32_t plan_next(planner *p, const df_op *ops, uint32_t n) {
   }
 }
 
+/* One kernel saves the time between kernels, but its products of quantised weights take longer with many rows than
+ * those of many kernels do, which fill the card better. */
+static bool pays(const planner *p) {
+  const uint64_t steps = p->blocks / blocks_of(p) * (p->env->max_rows - 1);
+  return p->form != FORM_QUANT || !df_cuda_tune.persist_steps || steps <= (uint64_t)df_cuda_tune.persist_steps * p->n;
+}
+
 static bool plan_all(planner *p) {
   for (uint32_t i = 0, taken = 0; i < p->n; i += taken) {
     taken = plan_next(p, p->ops + i, p->n - i);
     if (taken == 0) return false;
   }
-  return p->any && !p->tap;
+  return p->form != FORM_ANY && !p->tap && !p->held && pays(p);
 }
 
 static size_t stages_at(const df_cuda_list *l) { return (size_t)(1 + l->n_stages) * PERSIST_LINE * sizeof(uint32_t); }
 static size_t entries_at(const df_cuda_list *l) { return stages_at(l) + (size_t)l->n_stages * sizeof(persist_stage); }
+static size_t words_at(const df_cuda_list *l) {
+  const size_t entry = l->quant_slot ? sizeof(pquant_entry) : sizeof(persist_entry);
+  return (entries_at(l) + l->n_entries * entry + 127) & ~(size_t)127;
+}
 
-extern "C" size_t df_cuda_list_plan(const df_cuda_env *env, const df_op *ops, uint32_t n, df_cuda_list *out) {
+/* Where things lie; false when a ring has no room for enough slots. */
+static bool place_all(const planner *p, df_cuda_list *out) {
+  const df_cuda_card *card = p->env->card;
+  const bool quant = p->form == FORM_QUANT;
+  /* Attention's memory lies so that what it keeps comes behind the work of all products. */
+  const size_t work = (p->work + 127) & ~(size_t)127;
+  out->attn_at = (uint32_t)((work > p->attn_front ? work - p->attn_front + 127 : 0) & ~(size_t)127);
+  out->kept_at = (uint32_t)((math_max(out->attn_at + (uint32_t)p->attn, (uint32_t)work) + 15) & ~15u);
+  const size_t per_slot =
+      quant ? p->slot_bytes + sizeof(port_mailbox) : MMA_WARPS * (PERSIST_SLOT + sizeof(port_mailbox));
+  const size_t all = out->kept_at + sizeof(persist_kept);
+  const persist_layout none =
+      quant ? persist_place_quant(0, p->slot_bytes, p->out.n_entries) : persist_place(0, p->out.n_entries);
+  const size_t rest = none.work + 128 + all;
+  if (rest + LEAST_SLOTS * per_slot > card->shared_bytes) return false;
+  out->n_stages = p->out.n_stages;
+  out->n_entries = p->out.n_entries;
+  out->slots = math_min((uint32_t)((card->shared_bytes - rest) / per_slot), MOST_SLOTS);
+  out->quant_slot = quant ? p->slot_bytes : 0;
+  out->quant_tries = p->tries;
+  const persist_layout l = quant ? persist_place_quant(out->slots, p->slot_bytes, out->n_entries)
+                                 : persist_place(out->slots, out->n_entries);
+  out->shared = l.work + all;
+  out->f16 = p->form == FORM_F16;
+  out->bytes = words_at(out) + p->words_bytes;
+  return true;
+}
+
+static planner planner_of(const df_cuda_env *env, const df_op *ops, uint32_t n, uint32_t tries) {
   planner p = {};
-  *out = {};
   p.env = env;
   p.ops = ops;
   p.n = n;
-  if (!df_cuda_tune.persist || env->card->major < 9 || env->max_rows > MOST_ROWS || !plan_all(&p)) return 0;
-  /* Attention's memory lies so that what it keeps comes behind the work of all products. */
-  const size_t work = (p.work + 127) & ~(size_t)127;
-  out->attn_at = (uint32_t)((work > p.attn_front ? work - p.attn_front + 127 : 0) & ~(size_t)127);
-  out->kept_at = (uint32_t)((math_max(out->attn_at + (uint32_t)p.attn, (uint32_t)work) + 15) & ~15u);
-  const size_t per_slot = MMA_WARPS * (PERSIST_SLOT + sizeof(port_mailbox));
-  const size_t all = out->kept_at + sizeof(persist_kept), rest = persist_place(0, p.out.n_entries).work + 128 + all;
-  if (rest + LEAST_SLOTS * per_slot > env->card->shared_bytes) return 0;
-  out->n_stages = p.out.n_stages;
-  out->n_entries = p.out.n_entries;
-  out->slots = math_min((uint32_t)((env->card->shared_bytes - rest) / per_slot), MOST_SLOTS);
-  out->shared = persist_place(out->slots, out->n_entries).work + all;
-  out->f16 = p.f16;
-  out->bytes = entries_at(out) + out->n_entries * sizeof(persist_entry);
-  return out->bytes;
+  p.tries = tries;
+  return p;
+}
+
+extern "C" size_t df_cuda_list_plan(const df_cuda_env *env, const df_op *ops, uint32_t n, df_cuda_list *out) {
+  *out = {};
+  if (!df_cuda_tune.persist || env->card->major < 9 || env->max_rows > MOST_ROWS) return 0;
+  for (uint32_t tries = 0; tries < QUANT_TRIES; tries++) {
+    planner p = planner_of(env, ops, n, tries);
+    if (!plan_all(&p)) return 0;
+    if (place_all(&p, out)) return out->bytes;
+    if (p.form != FORM_QUANT) return 0;
+  }
+  return 0;
 }
 
 extern "C" void df_cuda_list_fill(const df_cuda_env *env, const df_op *ops, uint32_t n, const df_cuda_list *l,
                                   void *host) {
-  planner p = {};
-  p.env = env;
-  p.ops = ops;
-  p.n = n;
-  memset(host, 0, stages_at(l));
+  planner p = planner_of(env, ops, n, l->quant_tries);
+  memset(host, 0, l->bytes); /* nothing counted, no word there */
+  p.words_at = (uint32_t)words_at(l);
   p.stages = (persist_stage *)((uint8_t *)host + stages_at(l));
-  p.entries = (persist_entry *)((uint8_t *)host + entries_at(l));
+  p.entries = (uint8_t *)host + entries_at(l);
   (void)plan_all(&p);
 }
 
@@ -253,11 +553,13 @@ int df_cuda_list_launch(const df_cuda_env *env) {
   persist_args p = {};
   p.state = (uint32_t *)at;
   p.stages = (const persist_stage *)(at + stages_at(l));
-  p.entries = (const persist_entry *)(at + entries_at(l));
+  p.entries = at + entries_at(l);
   p.n_stages = l->n_stages;
   p.n_entries = l->n_entries;
   p.slots = l->slots;
+  p.quant_slot = l->quant_slot;
   p.attn_at = l->attn_at;
   p.kept_at = l->kept_at;
+  if (l->quant_slot) return df_cuda_persist_quant_start(env, p, env->card->n_sm, l->shared);
   return df_cuda_persist_start(env, p, env->card->n_sm, l->shared, l->f16);
 }

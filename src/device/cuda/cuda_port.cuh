@@ -274,5 +274,36 @@ DF_DEV void port_grid_wait(const uint32_t *p, uint32_t n) {
   while ((int32_t)(v - n) < 0);
 }
 
+/* ---- words: a value with a stamp beside it, written and seen as one, so that a reader waits for nothing else ---- */
+
+DF_DEV void port_word_put(uint2 *p, float v, uint32_t stamp) {
+  asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(port_bits(v)), "r"(stamp) : "memory");
+}
+
+DF_DEV uint2 port_word(const uint2 *p) {
+  uint2 v;
+  asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p) : "memory");
+  return v;
+}
+
+/* Two neighbours. */
+DF_DEV uint4 port_words(const uint2 *p) {
+  uint4 v;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p)
+               : "memory");
+  return v;
+}
+
+DF_DEV void port_words_put(uint2 *p, float v, float w, uint32_t stamp) {
+  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %3, %2, %3};" ::"l"(p), "r"(port_bits(v)), "r"(port_bits(w)),
+               "r"(stamp)
+               : "memory");
+}
+
+/* Between looks at words that are not there yet. */
+DF_DEV void port_look_again(void) {}
+
 #endif
 #endif

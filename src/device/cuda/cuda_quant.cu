@@ -5,18 +5,15 @@
  * A strip belongs to W warps. They take chunks of a few 32-blocks in turn: each loads its chunk, makes the dots and the
  * products of scales at its own pace, then waits for the chain's state from the warp in front, adds its chunk, and
  * hands the state on. So the long part runs side by side and the chain stays in order. W moves time, not bits.
- *
- * Output 2g of a strip is row g of the matrix instruction and 2g + 1 row g + 8, so that a lane's codes are 8
- * neighbouring bytes; k quads j and j + 4 of a block are what lane j holds of both operands.
  */
 #include "device/cuda/cuda_math.cuh"
 #include "device/cuda/cuda_ops.cuh"
 #include "device/cuda/cuda_parts.cuh"
 #include "device/cuda/cuda_start.cuh"
 #include "device/cuda/cuda_tune.h"
-#include "kernels/layout.h"
+#include "device/cuda/quant_codes.cuh"
 
-enum { WARPS = 8, THREADS = 32 * WARPS, NIBBLES = 0x0f0f0f0f, MAGIC_BITS = 0x4B400000 };
+enum { WARPS = 8, THREADS = 32 * WARPS };
 
 typedef struct quant_args {
   const df_actq *x;
@@ -26,118 +23,11 @@ typedef struct quant_args {
   cuda_part part[DF_LINEAR_PARTS];
 } quant_args;
 
-/* What a lane reads of one 32-block: codes of its two outputs, scales as they are stored. */
-struct quant_raw {
-  uint2 lo, hi;                     /* codes: nibbles in lo, bytes in lo and hi */
-  uint2 pair_lo, pair_hi;           /* Q6K: upper bits of both halves */
-  uint32_t scale, min, sub, submin; /* f16 pairs, and pairs of small integers */
-  float2 fscale, fmin;              /* Q8M */
-};
-
-DF_DEV uint32_t load_pair16(const uint8_t *p) { return *(const uint32_t *)p; }
-DF_DEV uint32_t load_pair8(const uint8_t *p) { return *(const uint16_t *)p; }
-DF_DEV float2 load_pair32(const uint8_t *p) { return *(const float2 *)p; }
-
-template <int PACK>
-DF_DEV quant_raw quant_load(const uint8_t *strip, uint32_t k, uint32_t kb, uint32_t g, uint32_t j) {
-  quant_raw r = {};
-  const size_t nkb = k / DF_QBLOCK;
-  const uint32_t at = 64 * j + 8 * g;
-  if (PACK == DF_PACK_Q8) {
-    const uint8_t *p = strip + kb * (size_t)DF_BYTES_BLOCK;
-    r.lo = port_stream8(p + at);
-    r.hi = port_stream8(p + 256 + at);
-    r.scale = load_pair16(strip + nkb * DF_BYTES_BLOCK + kb * (size_t)DF_HALVES + 4 * g);
-  } else if (PACK == DF_PACK_Q4) {
-    r.lo = port_stream8(strip + kb * (size_t)DF_NIBS_BLOCK + at);
-    r.scale = load_pair16(strip + nkb * DF_NIBS_BLOCK + kb * (size_t)DF_HALVES + 4 * g);
-  } else if (PACK == DF_PACK_Q4M) {
-    const uint8_t *p = strip + kb * (size_t)DF_Q4M_BLOCK;
-    r.lo = port_stream8(p + at);
-    r.scale = load_pair16(p + DF_Q4M_SCALES + 4 * g);
-    r.min = load_pair16(p + DF_Q4M_SCALES + DF_HALVES + 4 * g);
-  } else if (PACK == DF_PACK_Q8M) {
-    const uint8_t *p = strip + kb * (size_t)DF_Q8M_BLOCK;
-    r.lo = port_stream8(p + at);
-    r.hi = port_stream8(p + 256 + at);
-    r.fscale = load_pair32(p + DF_Q8M_SCALES + 8 * g);
-    r.fmin = load_pair32(p + DF_Q8M_SCALES + 64 + 8 * g);
-  } else if (PACK == DF_PACK_Q4K) {
-    const uint8_t *p = strip + (size_t)(kb / 8) * DF_Q4K_BLOCK, *sub = p + DF_Q4K_SCALES + 32 * (kb % 8);
-    r.lo = port_stream8(p + DF_Q4K_NIBS + DF_NIBS_BLOCK * (kb % 8) + at);
-    r.scale = load_pair16(p + 4 * g);
-    r.min = load_pair16(p + DF_HALVES + 4 * g);
-    r.sub = load_pair8(sub + 2 * g);
-    r.submin = load_pair8(sub + 16 + 2 * g);
-  } else {
-    const uint8_t *p = strip + (size_t)(kb / 8) * DF_Q6K_BLOCK, *codes = p + DF_Q6K_CODES + DF_Q6K_SUB * (kb % 8);
-    r.lo = port_stream8(codes + at);
-    r.pair_lo = port_stream8(codes + DF_NIBS_BLOCK + 8 * g);
-    r.pair_hi = port_stream8(codes + DF_NIBS_BLOCK + 64 + 8 * g);
-    r.scale = load_pair16(strip + (size_t)(k / 256) * DF_Q6K_BLOCK + (size_t)(kb / 8) * DF_HALVES + 4 * g);
-    r.sub = load_pair8(p + 32 * (kb % 8) + 2 * g);
-    r.submin = load_pair8(p + 32 * (kb % 8) + 16 + 2 * g);
-  }
-  return r;
-}
-
-/* The codes as matrix operand: outputs 2g and 2g + 1 for k quad j, then both for quad j + 4. */
-template <int PACK>
-DF_DEV void quant_codes(const quant_raw &r, uint32_t j, uint32_t a[4]) {
-  if (PACK == DF_PACK_Q8 || PACK == DF_PACK_Q8M) {
-    a[0] = r.lo.x;
-    a[1] = r.lo.y;
-    a[2] = r.hi.x;
-    a[3] = r.hi.y;
-    return;
-  }
-  a[0] = r.lo.x & NIBBLES;
-  a[1] = r.lo.y & NIBBLES;
-  a[2] = r.lo.x >> 4 & NIBBLES;
-  a[3] = r.lo.y >> 4 & NIBBLES;
-  if (PACK != DF_PACK_Q6K) return;
-  const uint32_t s = 2 * j, pairs = 0x03030303;
-  a[0] |= (r.pair_lo.x >> s & pairs) << 4;
-  a[1] |= (r.pair_lo.y >> s & pairs) << 4;
-  a[2] |= (r.pair_hi.x >> s & pairs) << 4;
-  a[3] |= (r.pair_hi.y >> s & pairs) << 4;
-}
-
-DF_DEV float half_of(uint32_t pair, uint32_t i) { return port_f16_value((uint16_t)(pair >> 16 * i)); }
-
-/* Scale and min (Q6K: scales of the two halves) of output 2g + i. */
-template <int PACK>
-DF_DEV float2 quant_scales(const quant_raw &r, uint32_t i) {
-  float2 s = {0, 0};
-  if (PACK == DF_PACK_Q8M) {
-    s.x = i ? r.fscale.y : r.fscale.x;
-    s.y = i ? r.fmin.y : r.fmin.x;
-  } else if (PACK == DF_PACK_Q4K) {
-    s.x = half_of(r.scale, i) * (float)(r.sub >> 8 * i & 255);
-    s.y = -(half_of(r.min, i) * (float)(r.submin >> 8 * i & 255));
-  } else if (PACK == DF_PACK_Q6K) {
-    s.x = half_of(r.scale, i) * (float)(int8_t)(r.sub >> 8 * i);
-    s.y = half_of(r.scale, i) * (float)(int8_t)(r.submin >> 8 * i);
-  } else {
-    s.x = half_of(r.scale, i);
-    if (PACK == DF_PACK_Q4M) s.y = half_of(r.min, i);
-  }
-  return s;
-}
-
 /* One 32-block ready for the chain: acc = fma(first, dot, acc), then acc = fma(second, dot2, acc). */
 template <int PACK, int NT>
 struct quant_step {
   float first[NT * 4], dot[NT * 4], second[NT * 4], dot2[NT * 4];
 };
-
-template <int PACK>
-DF_DEV constexpr bool quant_two() {
-  return PACK == DF_PACK_Q6K || PACK == DF_PACK_Q4M || PACK == DF_PACK_Q8M || PACK == DF_PACK_Q4K;
-}
-
-/* (float)i of a sum that started at MAGIC_BITS; exact for |i| < 2^22. */
-DF_DEV float quant_float(int32_t i) { return port_float((uint32_t)i) - DF_EXP_MAGIC; }
 
 /* x: the block's activations of the tile, m rows. Rows beyond m repeat the last one. */
 template <int PACK, int NT>
@@ -158,15 +48,15 @@ DF_DEV void quant_prepare(const quant_raw &raw, const df_actq *x, uint32_t m, ui
       const uint32_t lo0 = port_load_u32(&c0->off6_lo), lo1 = port_load_u32(&c1->off6_lo);
       const uint32_t hi0 = port_load_u32(&c0->off6_hi), hi1 = port_load_u32(&c1->off6_hi);
       for (int i = 0; i < 4; i++) {
-        d[i] = (int32_t)((i & 1 ? lo1 : lo0) + MAGIC_BITS);
-        e[i] = (int32_t)((i & 1 ? hi1 : hi0) + MAGIC_BITS);
+        d[i] = (int32_t)((i & 1 ? lo1 : lo0) + QUANT_MAGIC);
+        e[i] = (int32_t)((i & 1 ? hi1 : hi0) + QUANT_MAGIC);
       }
       port_mma_u8s8_k16(d, a[0], a[1], b0);
       port_mma_u8s8_k16(e, a[2], a[3], b1);
     } else {
       const uint32_t off0 = PACK == DF_PACK_Q8 ? h0.w : PACK == DF_PACK_Q4 ? h0.z : 0;
       const uint32_t off1 = PACK == DF_PACK_Q8 ? h1.w : PACK == DF_PACK_Q4 ? h1.z : 0;
-      for (int i = 0; i < 4; i++) d[i] = (int32_t)((i & 1 ? off1 : off0) + MAGIC_BITS);
+      for (int i = 0; i < 4; i++) d[i] = (int32_t)((i & 1 ? off1 : off0) + QUANT_MAGIC);
       port_mma_u8s8_k32(d, a, b0, b1);
     }
 #pragma unroll
@@ -226,7 +116,8 @@ DF_DEV bool quant_strip(const quant_args &a, const cuda_part &p, uint32_t strip,
   const uint32_t nkb = a.k / DF_QBLOCK, chunks = (nkb + CHUNK - 1) / CHUNK;
   quant_raw raw[CHUNK];
 #pragma unroll
-  for (int i = 0; i < CHUNK; i++) raw[i] = quant_load<PACK>(data, a.k, math_min(w.turn * CHUNK + i, nkb - 1), w.g, w.j);
+  for (int i = 0; i < CHUNK; i++)
+    raw[i] = quant_load<PACK, false>(data, a.k, math_min(w.turn * CHUNK + i, nkb - 1), w.g, w.j);
   port_wait_previous();
   const uint32_t live = *a.n_rows, row0 = tile * DF_TILE_ROWS;
   if (row0 >= live) return false;
@@ -240,7 +131,7 @@ DF_DEV bool quant_strip(const quant_args &a, const cuda_part &p, uint32_t strip,
     for (int i = 0; i < CHUNK; i++) {
       const uint32_t kb = math_min(c * CHUNK + i, nkb - 1);
       quant_prepare<PACK, NT>(raw[i], x + (size_t)kb * m, m, w.g, w.j, step[i]);
-      raw[i] = quant_load<PACK>(data, a.k, math_min((c + w.warps) * CHUNK + i, nkb - 1), w.g, w.j);
+      raw[i] = quant_load<PACK, false>(data, a.k, math_min((c + w.warps) * CHUNK + i, nkb - 1), w.g, w.j);
     }
     if (w.warps > 1 && c > 0) quant_hand(w, acc, NT * 4, false);
 #pragma unroll

@@ -10,6 +10,11 @@
  * Why no buffer is overwritten too early: a block that has work in stage s has seen the end of all work in s - 1, whose
  * blocks had seen the end of s - 2, and so on. So when stage s writes, all reads of stages before s - 1 are over, and
  * those of s - 1 as well. Taps are read by the blocks of the product that follows them, as part of that stage.
+ *
+ * Between products of quantised weights even that takes too long. There a value goes with a stamp beside it, the number
+ * of its pass and stage, as one word of 8 bytes, and readers look at the words themselves until all are there. Such a
+ * stage is not counted. Since a product reads whole rows, who sees one of its outputs knows that its block has read all
+ * there was before, as with counts. Plain values are written too, for whoever reads them behind the next count.
  */
 #ifndef DF_DEVICE_CUDA_PERSIST_CUH
 #define DF_DEVICE_CUDA_PERSIST_CUH
@@ -32,7 +37,17 @@ typedef struct persist_embed {
   df_op_embed op;
 } persist_embed;
 
-typedef struct persist_stage {
+/* Of a product of quantised weights, beside its mma_args. */
+typedef struct persist_quant {
+  df_actq *out;                  /* the rows quantised; the first block writes them */
+  uint32_t turn, buffers;        /* 32-blocks of a turn; sets of steps, in turns */
+  uint32_t in, old, to;          /* words, where: rows that come in, outputs that are added to, outputs; 0: none */
+  uint32_t old_stage;            /* that wrote old */
+  bool two, twice;               /* a turn has two strips; some chain adds two products of a block */
+  uint8_t pack[DF_LINEAR_PARTS]; /* of each part */
+} persist_quant;
+
+typedef struct alignas(16) persist_stage {
   uint32_t kind;
   uint32_t units; /* pieces of work; blocks take them in turn, block `shift` the first */
   uint32_t shift;
@@ -40,6 +55,7 @@ typedef struct persist_stage {
   uint32_t has_tap;
   uint32_t again; /* attention: what the batch decides is as in the attention stage before */
   df_op_tap tap;
+  persist_quant quant;
   union {
     mma_args product;
     attn_args attn;
@@ -58,13 +74,32 @@ typedef struct persist_entry {
 
 enum { PERSIST_SAME = UINT32_MAX };
 
+/* A quantised matrix: a strip's 32-blocks of `codes` bytes each, then `rest` more bytes for each. */
+typedef struct pquant_matrix {
+  const uint8_t *w;
+  uint32_t strip_bytes;
+  uint16_t codes, rest;
+} pquant_matrix;
+
+/* One quantised matrix, or gate and up (u), in the order in which they are read: turn by turn. */
+typedef struct pquant_entry {
+  pquant_matrix w, u;
+  uint32_t strip0, strip1; /* among those of its product */
+  uint16_t shift;          /* as that of the stage; PQUANT_SAME: one more part of the same product */
+  uint16_t nkb, turn;      /* 32-blocks of a strip, of a turn */
+  bool pair, two;          /* gate and up; a turn has two strips */
+} pquant_entry;
+
+static const uint32_t PQUANT_SAME = UINT16_MAX;
+
 /* state: [0] passes so far, [1] blocks that are through, then from PERSIST_LINE on a line for each stage, the first
  * word of which counts the blocks that are through with it, over all passes. */
 typedef struct persist_args {
   uint32_t *state;
   const persist_stage *stages;
-  const persist_entry *entries;
+  const void *entries;                 /* persist_entry, or pquant_entry */
   uint32_t n_stages, n_entries, slots; /* slots of a warp's ring */
+  uint32_t quant_slot;                 /* bytes of a slot, quantised weights; then the ring is the block's */
   uint32_t attn_at, kept_at; /* in the work memory: attention's, which ends behind all products', and what is kept */
 } persist_args;
 
@@ -82,12 +117,22 @@ typedef struct persist_kept {
 } persist_kept;
 
 enum { PERSIST_STAGE_BYTES = (sizeof(persist_stage) + 127) & ~127u, PERSIST_STAGES = 3 };
+static_assert(sizeof(persist_stage) % 16 == 0 && sizeof(pquant_entry) % 16 == 0, "copied 16 bytes at a time");
 
 DF_FRAG_FN persist_layout persist_place(uint32_t slots, uint32_t n_entries) {
   persist_layout l;
   l.boxes = MMA_WARPS * slots * PERSIST_SLOT;
   l.entries = (l.boxes + MMA_WARPS * slots * (uint32_t)sizeof(port_mailbox) + 127) & ~127u;
   l.stages = (l.entries + n_entries * (uint32_t)sizeof(persist_entry) + 127) & ~127u;
+  l.work = l.stages + PERSIST_STAGES * PERSIST_STAGE_BYTES;
+  return l;
+}
+
+DF_FRAG_FN persist_layout persist_place_quant(uint32_t slots, uint32_t slot_bytes, uint32_t n_entries) {
+  persist_layout l;
+  l.boxes = slots * slot_bytes;
+  l.entries = (l.boxes + slots * (uint32_t)sizeof(port_mailbox) + 127) & ~127u;
+  l.stages = (l.entries + n_entries * (uint32_t)sizeof(pquant_entry) + 127) & ~127u;
   l.work = l.stages + PERSIST_STAGES * PERSIST_STAGE_BYTES;
   return l;
 }

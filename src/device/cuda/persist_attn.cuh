@@ -43,6 +43,31 @@ DF_DEV void pattn_load(const float *from, uint32_t e, uint32_t lane, float x[PAT
   for (uint32_t j = 0; j < PATTN_REGS; j++) x[j] = 32 * j < e ? port_load(from + lane + 32 * j) : 0.0f;
 }
 
+/* The same from words (NULL: from plain values) when they are there; from: the head's first value, base: of all. */
+struct pattn_words {
+  uint2 *words;
+  const float *base;
+  uint32_t stamp;
+};
+
+DF_DEV void pattn_look(const pattn_words &w, const float *from, uint32_t e, uint32_t lane, float x[PATTN_REGS]) {
+  const uint2 *const at = w.words + (from - w.base) + lane;
+  uint2 v[PATTN_REGS];
+  bool all;
+  do {
+    all = true;
+#pragma unroll
+    for (uint32_t j = 0; j < PATTN_REGS; j++)
+      if (32 * j < e) v[j] = port_word(at + 32 * j);
+#pragma unroll
+    for (uint32_t j = 0; j < PATTN_REGS; j++)
+      if (32 * j < e) all &= v[j].y == w.stamp;
+    if (!all) port_look_again();
+  } while (!all);
+#pragma unroll
+  for (uint32_t j = 0; j < PATTN_REGS; j++) x[j] = 32 * j < e ? port_float(v[j].x) : 0.0f;
+}
+
 /* K (rotated, x) and V of a row of this pass to position p of the chunk; block 0 of the head stores them too. */
 DF_DEV void pattn_fresh(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared,
                         const float x[PATTN_REGS], const float v[PATTN_REGS], uint32_t p, uint32_t lane) {
@@ -64,7 +89,8 @@ DF_DEV void pattn_fresh(const attn_args &a, const attn_block &t, const attn_layo
 }
 
 /* Rotated queries (with_q) to shared memory, and this pass's rows that lie in the chunk; a warp takes one vector. */
-DF_DEV void pattn_vectors(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, bool with_q) {
+DF_DEV void pattn_vectors(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, bool with_q,
+                          const pattn_words &w) {
   const uint32_t e = a.op.head_dim, lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_q = with_q ? t.n : 0;
   const uint32_t n = n_q + t.q1 - t.q0, *pos_of = (const uint32_t *)(shared + l.fresh);
   const float *const norms = (const float *)(shared + l.norms);
@@ -74,10 +100,16 @@ DF_DEV void pattn_vectors(const attn_args &a, const attn_block &t, const attn_la
     const uint32_t row = is_q ? attn_row(t, u) : t.q0 + u - n_q, p = is_q ? 0 : pos_of[row - t.q0];
     if (p == ATTN_NONE) continue;
     float x[PATTN_REGS], v[PATTN_REGS] = {};
-    pattn_load(
-        is_q ? a.op.q + row * a.op.q_ld + (size_t)attn_head(t, u) * e : a.rope.k + row * a.rope.k_ld + (size_t)t.g * e,
-        e, lane, x);
-    if (!is_q) pattn_load(a.rope.v + row * a.rope.v_ld + (size_t)t.g * e, e, lane, v);
+    const float *const from =
+        is_q ? a.op.q + row * a.op.q_ld + (size_t)attn_head(t, u) * e : a.rope.k + row * a.rope.k_ld + (size_t)t.g * e;
+    const float *const from_v = a.rope.v + row * a.rope.v_ld + (size_t)t.g * e;
+    if (w.words) {
+      pattn_look(w, from, e, lane, x);
+      if (!is_q) pattn_look(w, from_v, e, lane, v);
+    } else {
+      pattn_load(from, e, lane, x);
+      if (!is_q) pattn_load(from_v, e, lane, v);
+    }
     const float *const norm = is_q ? (a.rope.q_norm ? norms : 0) : (a.rope.k_norm ? norms + e : 0);
     const float *const cos = (const float *)(shared + l.tables) + (row - t.q0) * e;
     pattn_rotate(x, norm, a.rope.eps, cos, cos + e / 2, e, lane);
@@ -92,13 +124,22 @@ DF_DEV void pattn_vectors(const attn_args &a, const attn_block &t, const attn_la
   }
 }
 
+/* Two values of a part, as words or plainly. */
+DF_DEV void pattn_leave(const pattn_words &w, float *at, float2 v) {
+  if (w.words)
+    port_words_put(w.words + (at - w.base), v.x, v.y, w.stamp);
+  else
+    *(float2 *)at = v;
+}
+
 /* Scores of query q become weights, by one warp; maximum and sum to its part. */
-DF_DEV void pattn_softmax(const attn_layout &l, uint8_t *shared, uint32_t q, uint32_t lane, float *part) {
+DF_DEV void pattn_softmax(const attn_layout &l, uint8_t *shared, uint32_t q, uint32_t lane, float *part,
+                          const pattn_words &to) {
   float p0, p1, *const weights = (float *)(shared + l.scores) + q * DF_KV_CHUNK;
   const float2 r = chunk_weights(l, shared, q, lane, p0, p1);
   weights[lane] = p0;
   weights[lane + 32] = p1;
-  if (lane == 0) *(float2 *)part = r;
+  if (lane == 0) pattn_leave(to, part, r);
 }
 
 /* Positions of the chunk up to the last one that any query sees. All threads answer alike. */
@@ -113,7 +154,7 @@ DF_DEV uint32_t pattn_end(const attn_layout &l, const uint8_t *shared) {
 /* Weighted values of the chunk to its part: two neighbouring elements of one query a thread, a chain over the visible
  * positions each. */
 DF_DEV void pattn_values(const attn_args &a, uint32_t n, const attn_layout &l, const uint8_t *shared, float *parts,
-                         uint32_t end) {
+                         uint32_t end, const pattn_words &to) {
   const uint32_t e = a.op.head_dim, pairs = e / 2, row = 2 * e;
 #pragma unroll 1
   for (uint32_t u = threadIdx.x; u < pairs * n; u += ATTN_THREADS) {
@@ -138,32 +179,74 @@ DF_DEV void pattn_values(const attn_args &a, uint32_t n, const attn_layout &l, c
       const float2 y3 = {fmaf(x3.x, w.w, acc.x), fmaf(x3.y, w.w, acc.y)};
       acc = s.w >> q & 1 ? y3 : acc; /* what it does not see may be anything */
     }
-    *(float2 *)(parts + (size_t)q * (ATTN_HEADER + e) + ATTN_HEADER + 2 * pair) = acc;
+    pattn_leave(to, parts + (size_t)q * (ATTN_HEADER + e) + ATTN_HEADER + 2 * pair, acc);
   }
 }
 
 /* A chunk whose old K and V are on their way, to parts; first: of the block's chunks. */
 DF_DEV void pattn_chunk(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, uint32_t chunk,
-                        bool first, uint32_t end) {
+                        bool first, uint32_t end, const pattn_words &w, const pattn_words &to) {
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = t.n;
   float *const parts = attn_part(a, t, chunk, 0);
   port_copy_wait<0>(); /* what a thread fetched and what a warp writes now are other rows of K and V */
   port_block_sync();   /* tables, norms */
-  pattn_vectors(a, t, l, shared, first);
+  pattn_vectors(a, t, l, shared, first, w);
   port_block_sync();
   chunk_scores<true, 1>(a, t, l, shared);
   port_block_sync();
   for (uint32_t q = warp; q < n; q += ATTN_WARPS)
-    pattn_softmax(l, shared, q, lane, parts + (size_t)q * (ATTN_HEADER + a.op.head_dim));
+    pattn_softmax(l, shared, q, lane, parts + (size_t)q * (ATTN_HEADER + a.op.head_dim), to);
   port_block_sync();
-  pattn_values(a, n, l, shared, parts, end);
+  pattn_values(a, n, l, shared, parts, end, to);
   port_block_sync(); /* K, V, weights are free for the next chunk */
+}
+
+/* Four values of a part, asked for; they are looked at again where they are used. */
+struct pattn_four {
+  uint4 lo, hi;
+};
+
+template <bool WORDS>
+DF_DEV pattn_four pattn_ask(const pattn_words &w, const float *at) {
+  pattn_four v = {};
+  if (WORDS && w.words) {
+    v.lo = port_words(w.words + (at - w.base));
+    v.hi = port_words(w.words + (at - w.base) + 2);
+    return v;
+  }
+  const float4 x = port_load4(at);
+  v.lo = make_uint4(port_bits(x.x), 0, port_bits(x.y), 0);
+  v.hi = make_uint4(port_bits(x.z), 0, port_bits(x.w), 0);
+  return v;
+}
+
+template <bool WORDS>
+DF_DEV float4 pattn_get(const pattn_words &w, const float *at, pattn_four v) {
+  while (WORDS && w.words && (v.lo.y != w.stamp || v.lo.w != w.stamp || v.hi.y != w.stamp || v.hi.w != w.stamp)) {
+    port_look_again();
+    v = pattn_ask<WORDS>(w, at);
+  }
+  return make_float4(port_float(v.lo.x), port_float(v.lo.z), port_float(v.hi.x), port_float(v.hi.z));
+}
+
+/* Maximum and sum of a part. */
+template <bool WORDS>
+DF_DEV float2 pattn_head(const pattn_words &w, const float *at) {
+  if (!WORDS || !w.words) return {port_load(at), port_load(at + 1)};
+  uint4 v = port_words(w.words + (at - w.base));
+  while (v.y != w.stamp || v.w != w.stamp) {
+    port_look_again();
+    v = port_words(w.words + (at - w.base));
+  }
+  return {port_float(v.x), port_float(v.z)};
 }
 
 /* The parts of one query, by one warp; lanes hold quads of its elements. Every running maximum is a prefix, so a scan
  * finds those of 32 chunks at once. What is there before the first part is -0 times 0: it changes nothing, not even a
- * zero's sign. */
-DF_DEV void pattn_merge(const attn_args &a, const attn_block &t, uint32_t q, uint32_t lane) {
+ * zero's sign. in, to: where they come, and go, as words. */
+template <bool WORDS>
+DF_DEV void pattn_merge(const attn_args &a, const attn_block &t, uint32_t q, uint32_t lane, const pattn_words &in,
+                        const pattn_words &to) {
   enum { DEEP = 4 };
   const uint32_t e = a.op.head_dim, j = 4 * math_min(lane, e / 4 - 1);
   const size_t step = (size_t)a.op.tile_rows * t.group * (ATTN_HEADER + e);
@@ -174,12 +257,13 @@ DF_DEV void pattn_merge(const attn_args &a, const attn_block &t, uint32_t q, uin
   for (uint32_t left = t.c1 - t.c0; left > 0; left -= math_min(left, 32), part += 32 * step) {
     const uint32_t n = math_min(left, 32);
     const float *const head = part + math_min(lane, n - 1) * step, *next = part + ATTN_HEADER + j;
-    float mine = port_load(head);
-    const float xs = port_load(head + 1);
-    float4 x[DEEP];
+    pattn_four x[DEEP];
 #pragma unroll
     for (uint32_t d = 0; d < DEEP; d++, next += step)
-      if (d < n) x[d] = port_load4(next);
+      if (d < n) x[d] = pattn_ask<WORDS>(in, next);
+    const float2 both = pattn_head<WORDS>(in, head);
+    float mine = both.x;
+    const float xs = both.y;
     if (lane >= n) mine = -INFINITY;
     float most = mine;
 #pragma unroll 1
@@ -200,18 +284,24 @@ DF_DEV void pattn_merge(const attn_args &a, const attn_block &t, uint32_t q, uin
         if (i + d >= n) break;
         const float f = port_from(fa, i + d), h = port_from(fb, i + d);
         sum = fmaf(sum, f, port_from(xs, i + d) * h);
-        v.x = fmaf(v.x, f, x[d].x * h);
-        v.y = fmaf(v.y, f, x[d].y * h);
-        v.z = fmaf(v.z, f, x[d].z * h);
-        v.w = fmaf(v.w, f, x[d].w * h);
-        if (i + d + DEEP < n) x[d] = port_load4(next);
+        const float4 y = pattn_get<WORDS>(in, next - DEEP * step, x[d]);
+        v.x = fmaf(v.x, f, y.x * h);
+        v.y = fmaf(v.y, f, y.y * h);
+        v.z = fmaf(v.z, f, y.z * h);
+        v.w = fmaf(v.w, f, y.w * h);
+        if (i + d + DEEP < n) x[d] = pattn_ask<WORDS>(in, next);
       }
     }
   }
   if (4 * lane >= e) return;
   float4 out = make_float4(0, 0, 0, 0);
   if (sum != 0.0f) out = make_float4(v.x / sum, v.y / sum, v.z / sum, v.w / sum);
-  *(float4 *)(a.op.out.f + (size_t)attn_row(t, q) * a.op.out.k + attn_head(t, q) * e + j) = out;
+  const size_t at = (size_t)attn_row(t, q) * a.op.out.k + attn_head(t, q) * e + j;
+  if (WORDS && to.words) {
+    port_words_put(to.words + at, out.x, out.y, to.stamp);
+    port_words_put(to.words + at + 2, out.z, out.w, to.stamp);
+  }
+  *(float4 *)(a.op.out.f + at) = out;
 }
 
 #endif

@@ -8,5 +8,6 @@
 #include "device/cuda/persist_product.cuh"
 
 int df_cuda_persist_start(const df_cuda_env *env, const persist_args &p, uint32_t blocks, size_t shared, bool f16);
+int df_cuda_persist_quant_start(const df_cuda_env *env, const persist_args &p, uint32_t blocks, size_t shared);
 
 #endif

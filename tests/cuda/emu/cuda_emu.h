@@ -203,6 +203,18 @@ DF_DEV void port_mailbox_fetch(void *shared, const void *global, uint32_t bytes,
   m->bytes -= (int32_t)bytes;
   emu_mailbox_settle(m);
 }
+DF_DEV void port_word_put(uint2 *p, float v, uint32_t stamp) { *p = make_uint2(port_bits(v), stamp); }
+DF_DEV uint2 port_word(const uint2 *p) { return emu_load<uint2>(p); }
+DF_DEV uint4 port_words(const uint2 *p) {
+  if ((uintptr_t)p % 16) emu_die("pair of words at an unaligned address");
+  return emu_load<uint4>(p);
+}
+DF_DEV void port_words_put(uint2 *p, float v, float w, uint32_t stamp) {
+  if ((uintptr_t)p % 16) emu_die("pair of words at an unaligned address");
+  port_word_put(p, v, stamp);
+  port_word_put(p + 1, w, stamp);
+}
+DF_DEV void port_look_again(void) { emu_give_turn(); }
 DF_DEV void port_grid_arrive(uint32_t *p) { ++*p; }
 DF_DEV void port_grid_wait(const uint32_t *p, uint32_t n) {
   while ((int32_t)(*(const volatile uint32_t *)p - n) < 0) emu_give_turn();

@@ -35,22 +35,38 @@ static void same(const device_answer *got, const device_answer *want, uint32_t s
   }
 }
 
-static void test_quantised__the_processors_bits(void **state) {
-  (void)state;
+/* Answers of a quantised model are the processor's; how often a program was one kernel. */
+static uint32_t quantised(uint32_t head_dim) {
   device_files f;
-  uint32_t n;
+  uint32_t n, whole = 0;
   const device_setting *s = device_settings(&n);
-  begin(&f, DF_Q8_0, 32);
+  begin(&f, DF_Q8_0, head_dim);
   for (uint32_t i = 0; i < n; i++) {
     device_answer want[DEVICE_BATCH], got[DEVICE_BATCH];
     device_setting one = s[i];
     if (one.f32 || (!g_long && i > 2)) continue;
     one.small = !g_long;
     device_answers(&f, NULL, &one, want);
+    (void)fake_take_counts();
     device_answers(&f, "cuda", &one, got);
+    const uint32_t now = fake_take_counts().whole;
+    if (one.eager) assert_int_equal(now, 0);
+    whole += now;
     same(got, want, i);
   }
   device_files_release(&f);
+  return whole;
+}
+
+static void test_quantised__the_processors_bits(void **state) {
+  (void)state;
+  assert_int_equal(quantised(32), 0);
+}
+
+/* Heads of 64: recorded programs of few rows are one kernel each. */
+static void test_quantised__recorded_programs_are_one_kernel(void **state) {
+  (void)state;
+  assert_true(quantised(64) > 3);
 }
 
 /* Answers of a model of halves are the same however it is run; how often a program was one kernel. */
@@ -129,6 +145,7 @@ static void test_drafts__halves(void **state) {
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_quantised__the_processors_bits),
+      cmocka_unit_test(test_quantised__recorded_programs_are_one_kernel),
       cmocka_unit_test(test_halves__however_they_are_run),
       cmocka_unit_test(test_halves__recorded_programs_are_one_kernel),
       cmocka_unit_test(test_drafts__quantised),

@@ -1,0 +1,76 @@
+/* cuda_persist_quant.cu - the kernel that runs a whole program of quantised weights; see persist.cuh. */
+#include "device/cuda/cuda_ops.cuh"
+#include "device/cuda/cuda_start.cuh"
+#include "device/cuda/persist_plan.cuh"
+#include "device/cuda/persist_quant.cuh"
+#include "device/cuda/persist_stages.cuh"
+
+DF_DEV void persist_product(const persist_self &me, const persist_stage &st, uint32_t stage, pquant_stream &s) {
+  const mma_args &a = st.product;
+  const pquant_layout l = pquant_place(a.k, a.cap, st.quant, a.norm_w != 0);
+  const uint32_t first = persist_first(st.shift), live = mma_live(a);
+  const pquant_words words = {(uint8_t *)me.p.state, persist_stamp(me, 0), stage};
+  const pquant_self w = pquant_self_of(a, st.quant, words, live);
+  const pquant_goal goal = pquant_goal_of(a, st.quant, w, first);
+  if (a.norm_w) product_fetch((float *)(me.work + l.norm_w), a.norm_w, a.k);
+  if (!st.quant.in) persist_wait(me, st, stage);
+  if (st.has_tap) persist_tap(st, first, math_min(st.units, gridDim.x));
+  pquant_input(a, st.quant, l, me.work, live, first == 0 && st.quant.out, words);
+  pquant_strips(a, st.quant, w, l, me.work, first, goal, words, s);
+}
+
+DF_DEV void persist_run(const persist_self &me, const persist_stage &st, uint32_t stage, pquant_stream &s) {
+  if (st.kind == PERSIST_PRODUCT) {
+    persist_product(me, st, stage, s);
+    return;
+  }
+  if (st.kind == PERSIST_ATTN) {
+    persist_attn<true>(me, st, stage);
+    return;
+  }
+  if (st.kind == PERSIST_MERGE) {
+    persist_run_merge<true>(me, st, stage);
+    return;
+  }
+  persist_wait(me, st, stage);
+  if (st.kind == PERSIST_EMBED) persist_run_embed(st);
+  if (st.kind == PERSIST_ARGMAX) persist_run_argmax(st, me.work);
+}
+
+/* One barrier ends a stage: its work is done, and the arguments of the next two are there. Its own are overwritten from
+ * then on. */
+__global__ void __launch_bounds__(MMA_THREADS, 1) persist_quant_kernel(const __grid_constant__ persist_args p) {
+  DF_SHARED(shared);
+  const persist_layout l = persist_place_quant(p.slots, p.quant_slot, p.n_entries);
+  const persist_self me = {p, shared + l.work, port_load_u32(p.state) + 1};
+  for (uint32_t i = 16 * threadIdx.x; i < p.n_entries * sizeof(pquant_entry); i += 16 * MMA_THREADS)
+    port_copy16(shared + l.entries + i, (const uint8_t *)p.entries + i);
+  for (uint32_t i = 0; i < 2; i++) persist_open(p, shared + l.stages + i * PERSIST_STAGE_BYTES, i);
+  port_copy_wait<0>();
+  port_block_sync();
+  pquant_stream s = pquant_begin(p, l, shared);
+  for (uint32_t i = 0, at = 0, next = 1; i < p.n_stages; i++) {
+    stream_rest(s);
+    const persist_stage &st = *(const persist_stage *)(shared + l.stages + at * PERSIST_STAGE_BYTES);
+    persist_foresee(*(const persist_stage *)(shared + l.stages + next * PERSIST_STAGE_BYTES), i);
+    at = next;
+    next = next + 1 == PERSIST_STAGES ? 0 : next + 1;
+    persist_open(p, shared + l.stages + next * PERSIST_STAGE_BYTES, i + 2);
+    const bool mine = persist_first(st.shift) < st.units, counted = mine && !st.quant.to;
+    if (mine) persist_run(me, st, i, s);
+    port_copy_wait<0>();
+    port_block_sync();
+    if (counted && threadIdx.x == 0) port_grid_arrive(persist_count(p, i));
+  }
+  persist_end(me);
+}
+
+int df_cuda_persist_quant_start(const df_cuda_env *env, const persist_args &p, uint32_t blocks, size_t shared) {
+  start_shape s = {dim3(blocks), MMA_THREADS, shared, 0};
+  s.together = true;
+  return start_kernel(env, persist_quant_kernel, s, p);
+}
+
+int df_cuda_persist_quant_init(size_t shared_bytes) {
+  return df_cuda_prepare((const void *)persist_quant_kernel, shared_bytes);
+}
