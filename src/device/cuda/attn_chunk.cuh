@@ -19,12 +19,14 @@ DF_DEV void chunk_slots(const attn_args &a, const attn_block &t, const attn_layo
   port_block_sync();
   if (i >= DF_KV_CHUNK) return;
   is_fresh[i] = 0;
+  const uint32_t rows = t.q1 - t.q0; /* a lane loads that of a row */
+  const uint32_t its = i % 32 < rows ? a.rope.slot[t.q0 + i % 32] : 0;
 #pragma unroll 1
-  for (uint32_t r = t.q0; r < t.q1; r++) {
-    const uint32_t slot = a.rope.slot[r];
+  for (uint32_t r = 0; r < rows; r++) {
+    const uint32_t slot = port_from(its, r);
     if (slot != slots[i] || slot < sink) continue;
     is_fresh[i] = 1;
-    pos_of[r - t.q0] = i;
+    pos_of[r] = i;
   }
 }
 
@@ -93,13 +95,15 @@ DF_DEV void chunk_fetch_new(const attn_args &a, const attn_block &t, const attn_
 /* Which queries see each position. */
 DF_DEV void chunk_seen(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, uint32_t chunk) {
   if (threadIdx.x >= DF_KV_CHUNK) return;
-  const uint32_t p = chunk * DF_KV_CHUNK + threadIdx.x;
+  const uint32_t p = chunk * DF_KV_CHUNK + threadIdx.x, row0 = t.first / t.group, rows = ATTN_QUERIES;
+  const uint32_t mine = t.r0 + row0 + threadIdx.x % rows; /* a lane loads the position of a row */
+  const uint32_t its = mine < t.q1 ? a.op.batch->pos[mine] : 0;
   uint32_t word = 0;
-  bool sees = false;
 #pragma unroll 1
-  for (uint32_t q = 0; q < t.n; q++) {
-    if (q == 0 || (t.first + q) % t.group == 0) sees = attn_sees(a, t, attn_row(t, q), p);
-    if (sees) word |= 1u << q;
+  for (uint32_t q = 0, row = row0; q < t.n; row++) {
+    const uint32_t end = math_min((row + 1) * t.group - t.first, t.n), n = end - q;
+    if (attn_sees(a, t, t.r0 + row, port_from(its, row - row0), p)) word |= UINT32_MAX >> (32 - n) << q;
+    q = end;
   }
   ((uint32_t *)(shared + l.seen))[threadIdx.x] = word;
 }

@@ -51,7 +51,7 @@ DF_DEV void attn_range(const df_op_attn &a, uint32_t len, uint32_t pos, uint32_t
   if (*lo > *hi) *lo = *hi;
 }
 
-/* Block `place` of [sequence][KV head][tile][block of the tile]. False when it has no live query. */
+/* Block `place` of [sequence][KV head][tile][block of the tile]. False when it has no live query. Whole warps call. */
 DF_DEV bool attn_find(const attn_args &a, uint32_t place, attn_block *t) {
   const df_op_attn &op = a.op;
   const df_batch *const batch = op.batch;
@@ -73,11 +73,16 @@ DF_DEV bool attn_find(const attn_args &a, uint32_t place, attn_block *t) {
   t->n = math_min(n - t->first, a.queries);
   uint32_t lo = UINT32_MAX, hi = 0;
 #pragma unroll 1
-  for (uint32_t r = t->r0; r < r1; r++) {
+  for (uint32_t r = t->r0 + threadIdx.x % 16; r < r1; r += 16) { /* a row a lane: their positions come at once */
     uint32_t l, h;
     attn_range(op, t->len, batch->pos[r], &l, &h);
     lo = math_min(lo, l);
     hi = math_max(hi, h);
+  }
+#pragma unroll 1
+  for (uint32_t w = 8; w > 0; w /= 2) {
+    lo = math_min(lo, port_xor(lo, w));
+    hi = math_max(hi, port_xor(hi, w));
   }
   t->c0 = lo / DF_KV_CHUNK;
   t->c1 = math_max((hi + DF_KV_CHUNK - 1) / DF_KV_CHUNK, t->c0 + 1);
@@ -87,10 +92,10 @@ DF_DEV bool attn_find(const attn_args &a, uint32_t place, attn_block *t) {
 DF_DEV uint32_t attn_row(const attn_block &t, uint32_t query) { return t.r0 + (t.first + query) / t.group; }
 DF_DEV uint32_t attn_head(const attn_block &t, uint32_t query) { return t.g * t.group + (t.first + query) % t.group; }
 
-/* Whether row r may attend to position p. */
-DF_DEV bool attn_sees(const attn_args &a, const attn_block &t, uint32_t r, uint32_t p) {
+/* Whether row r, whose position is pos, may attend to position p. */
+DF_DEV bool attn_sees(const attn_args &a, const attn_block &t, uint32_t r, uint32_t pos, uint32_t p) {
   uint32_t lo, hi;
-  attn_range(a.op, t.len, a.op.batch->pos[r], &lo, &hi);
+  attn_range(a.op, t.len, pos, &lo, &hi);
   if (p < lo || p >= hi) return false;
   if (a.op.mask_layout == DF_MASK_NONE) return true;
   const uint32_t rows = t.q1 - t.q0, row = r - t.q0;
@@ -122,24 +127,32 @@ typedef struct attn_layout {
   uint32_t p_ld, k_ld;
 } attn_layout;
 
-DF_FRAG_FN attn_layout attn_place(uint32_t queries, uint32_t e, bool f16, uint32_t fresh_rows) {
+/* lean: what whole passes use, without acc and run; vectors lie where scores and weights will be. */
+DF_FRAG_FN attn_layout attn_place(uint32_t queries, uint32_t e, bool f16, uint32_t fresh_rows, bool lean = false) {
   attn_layout l;
   const uint32_t size = f16 ? 2 : 4;
   l.p_ld = queries + 4;
   l.k_ld = e + 16 / size; /* rows start 16 bytes apart in the banks */
   l.q = 0;
   l.acc = l.q + queries * e * 4;
-  l.scores = l.acc + queries * e * 4;
+  l.scores = l.acc + (lean ? 0 : queries * e * 4);
   l.p = l.scores + queries * DF_KV_CHUNK * 4;
   l.k = l.p + DF_KV_CHUNK * l.p_ld * 4;
+  if (lean && l.k < l.scores + fresh_rows * 2 * e * 4) l.k = l.scores + fresh_rows * 2 * e * 4;
   l.v = l.k + DF_KV_CHUNK * l.k_ld * size;
   const uint32_t kv_end = l.v + DF_KV_CHUNK * e * size, factors_end = l.k + 2 * queries * ATTN_BATCH * 4;
-  l.slots = kv_end > factors_end ? kv_end : factors_end;
+  l.slots = lean || kv_end > factors_end ? kv_end : factors_end;
   l.seen = l.slots + DF_KV_CHUNK * 4; /* [64] queries that see the position */
   l.run = l.seen + DF_KV_CHUNK * 4;   /* [4][queries] running maximum and sum, factors of the last merge */
-  l.fresh = l.run + 4 * queries * 4;  /* [16] position of a fresh row in the chunk; [64] whether a position is one */
-  l.vectors = l.fresh + (ATTN_FRESH + DF_KV_CHUNK) * 4;
-  l.tables = l.vectors + fresh_rows * 2 * e * 4;
+  l.fresh =
+      l.run +
+      (lean ? 0 : 4 * queries * 4); /* [16] position of a fresh row in the chunk; [64] whether a position is one */
+  l.tables = l.fresh + (ATTN_FRESH + DF_KV_CHUNK) * 4;
+  l.vectors = l.tables;
+  if (lean)
+    l.vectors = l.scores;
+  else
+    l.tables += fresh_rows * 2 * e * 4;
   l.norms = l.tables + fresh_rows * e * 4;
   l.last = l.norms + (fresh_rows ? 2 * e * 4 : 0); /* the block is the last one */
   l.bytes = l.last + 16;

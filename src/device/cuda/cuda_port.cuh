@@ -146,6 +146,7 @@ DF_DEV int32_t port_xor(int32_t v, uint32_t lanes) { return __shfl_xor_sync(0xff
 DF_DEV uint32_t port_xor(uint32_t v, uint32_t lanes) { return __shfl_xor_sync(0xffffffffu, v, lanes); }
 DF_DEV float port_up(float v, uint32_t lanes) { return __shfl_up_sync(0xffffffffu, v, lanes); }
 DF_DEV float port_from(float v, uint32_t lane) { return __shfl_sync(0xffffffffu, v, lane); }
+DF_DEV uint32_t port_from(uint32_t v, uint32_t lane) { return __shfl_sync(0xffffffffu, v, lane); }
 DF_DEV void port_fence(void) { __threadfence(); }
 DF_DEV uint32_t port_count(uint32_t *p) { return atomicAdd(p, 1u); }
 
@@ -225,6 +226,36 @@ DF_DEV void port_mailbox_send(float *p, port_mailbox *m, uint32_t rank, float v)
 #endif
 }
 
+/* The same in two steps, for several words: where they go, then each word, `at` bytes behind p. */
+typedef struct port_remote {
+  uint32_t p, box;
+} port_remote;
+
+DF_DEV port_remote port_remote_of(void *p, port_mailbox *m, uint32_t rank) {
+  port_remote r = {(uint32_t)__cvta_generic_to_shared(p), (uint32_t)__cvta_generic_to_shared(m)};
+#if DF_ASYNC_ARCH
+  asm("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(r.p) : "r"(rank));
+  asm("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(r.box) : "r"(rank));
+#endif
+  return r;
+}
+
+DF_DEV void port_remote_send(const port_remote &r, uint32_t at, float v) {
+#if DF_ASYNC_ARCH
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(r.p + at),
+               "r"(port_bits(v)), "r"(r.box)
+               : "memory");
+#endif
+}
+
+DF_DEV void port_remote_send8(const port_remote &r, uint32_t at, uint2 v) {
+#if DF_ASYNC_ARCH
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(r.p + at),
+               "r"(v.x), "r"(v.y), "r"(r.box)
+               : "memory");
+#endif
+}
+
 /* The same for what port_mailbox_fetch brings: nothing of another block is looked for. */
 DF_DEV void port_mailbox_wait_own(port_mailbox *m, uint32_t parity) {
 #if DF_ASYNC_ARCH
@@ -247,6 +278,22 @@ DF_DEV uint64_t port_read_once(void) {
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(v));
 #endif
   return v;
+}
+
+/* The same for what all blocks read. */
+DF_DEV uint64_t port_read_again(void) {
+  uint64_t v = 0;
+#if DF_ASYNC_ARCH
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(v));
+#endif
+  return v;
+}
+
+/* Between writes to memory and copies of port_mailbox_fetch that read them. */
+DF_DEV void port_fence_async(void) {
+#if DF_ASYNC_ARCH
+  asm volatile("fence.proxy.async;" ::: "memory");
+#endif
 }
 
 /* `bytes` (a multiple of 16) from 16-aligned memory to shared memory, counted in mailbox m when they have arrived. */

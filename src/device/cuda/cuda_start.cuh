@@ -11,7 +11,7 @@ struct start_shape {
   dim3 grid;
   uint32_t threads;
   size_t shared;
-  uint32_t cluster; /* blocks of a cluster along x; 0 and 1: none */
+  uint32_t cluster;      /* blocks of a cluster along x; 0 and 1: none */
   bool together = false; /* all blocks run at once, or none; no overlap then */
 };
 
@@ -19,7 +19,8 @@ struct start_shape {
 
 template <typename... P, typename... A>
 static int start_kernel(const df_cuda_env *, void (*kernel)(P...), const start_shape &s, A... args) {
-  emu_run(s.grid, s.threads, s.shared, s.together ? s.grid.x : s.cluster ? s.cluster : 1, [=] { kernel(args...); });
+  const uint32_t cluster = s.cluster ? s.cluster : 1;
+  emu_run(s.grid, s.threads, s.shared, s.together ? s.grid.x : cluster, cluster, [=] { kernel(args...); });
   return 0;
 }
 

@@ -54,12 +54,13 @@ struct fiber {
   std::vector<copy_op> open;
   std::vector<std::vector<copy_op>> groups;
   uint64_t cluster_epoch = 0;
+  uint32_t cluster0 = 0, cluster = 1; /* first block of its cluster, blocks of it */
 };
 
 std::vector<fiber *> pool; /* reused from launch to launch: stacks are expensive */
 std::vector<fiber *> live;
 std::vector<block_state *> blocks;
-barrier cluster_barrier;
+std::vector<barrier> cluster_barriers; /* one for each cluster of the blocks that run */
 fiber *now;
 jmp_buf scheduler;
 const std::function<void()> *body;
@@ -138,10 +139,10 @@ void run_all() {
   }
 }
 
-void run_cluster(dim3 grid, uint32_t threads, size_t shared_bytes, uint32_t cluster, dim3 first) {
-  cluster_barrier = barrier();
+void run_blocks(dim3 grid, uint32_t threads, size_t shared_bytes, uint32_t together, uint32_t cluster, dim3 first) {
+  cluster_barriers.assign(together / cluster, barrier());
   size_t id = 0;
-  for (uint32_t r = 0; r < cluster; r++) {
+  for (uint32_t r = 0; r < together; r++) {
     block_state *b = new block_state;
     b->shared.resize(shared_bytes + 4096, 0xA5);
     b->base = (uint8_t *)(((uintptr_t)b->shared.data() + 127) & ~(uintptr_t)127);
@@ -156,7 +157,9 @@ void run_cluster(dim3 grid, uint32_t threads, size_t shared_bytes, uint32_t clus
       f->here.block = dim3(first.x + r, first.y, first.z);
       f->here.block_dim = dim3(threads);
       f->here.grid_dim = grid;
-      f->here.rank = r;
+      f->here.rank = r % cluster;
+      f->cluster0 = r - r % cluster;
+      f->cluster = cluster;
       f->here.shared = b->base;
       b->warps[t / WARP].live++;
       live.push_back(f);
@@ -221,12 +224,14 @@ void emu_watched_put(float *p, float v) {
   *p = v;
 }
 
-void emu_run(dim3 grid, uint32_t threads, size_t shared_bytes, uint32_t cluster, const std::function<void()> &f) {
+void emu_run(dim3 grid, uint32_t threads, size_t shared_bytes, uint32_t together, uint32_t cluster,
+             const std::function<void()> &f) {
   body = &f;
-  if (grid.x % cluster) die("grid is no multiple of the cluster");
+  if (grid.x % together || together % cluster) die("grid is no multiple of the cluster");
   for (uint32_t z = 0; z < grid.z; z++)
     for (uint32_t y = 0; y < grid.y; y++)
-      for (uint32_t x = 0; x < grid.x; x += cluster) run_cluster(grid, threads, shared_bytes, cluster, dim3(x, y, z));
+      for (uint32_t x = 0; x < grid.x; x += together)
+        run_blocks(grid, threads, shared_bytes, together, cluster, dim3(x, y, z));
 }
 
 const void *emu_warp(const char *what, const void *mine, size_t bytes) {
@@ -250,9 +255,7 @@ const void *emu_warp(const char *what, const void *mine, size_t bytes) {
 void emu_give_turn(void) { give_turn(); }
 void emu_die(const char *text) { die(text); }
 
-void emu_block_sync(void) {
-  pass(&now->block->all, now->block->live, true);
-}
+void emu_block_sync(void) { pass(&now->block->all, now->block->live, true); }
 
 void emu_named(uint32_t id, uint32_t n, bool wait) {
   if (id == 0 || id > 15 || n % WARP) die("bad named barrier");
@@ -260,15 +263,17 @@ void emu_named(uint32_t id, uint32_t n, bool wait) {
 }
 
 void emu_cluster_arrive(void) {
-  now->cluster_epoch = cluster_barrier.epoch;
+  barrier *const b = &cluster_barriers[now->cluster0 / now->cluster];
+  now->cluster_epoch = b->epoch;
   uint32_t n = 0;
-  for (block_state *b : blocks) n += b->live;
-  arrive(&cluster_barrier, n);
+  for (uint32_t i = 0; i < now->cluster; i++) n += blocks[now->cluster0 + i]->live;
+  arrive(b, n);
 }
 
 void emu_cluster_wait(void) {
   const uint64_t epoch = now->cluster_epoch;
-  until([=] { return cluster_barrier.epoch != epoch; });
+  barrier *const b = &cluster_barriers[now->cluster0 / now->cluster];
+  until([=] { return b->epoch != epoch; });
 }
 
 void emu_copy(void *shared, const void *global, size_t bytes) {
@@ -289,8 +294,8 @@ void emu_copy_wait(uint32_t newest) {
 }
 
 uint8_t *emu_shared_of(uint32_t rank) {
-  if (rank >= blocks.size()) die("no such block in the cluster");
-  return blocks[rank]->base;
+  if (now->cluster0 + rank >= blocks.size()) die("no such block in the cluster");
+  return blocks[now->cluster0 + rank]->base;
 }
 
 /* Every lane gives its a (4 words) and b (2 words) and computes its four elements. */

@@ -58,8 +58,9 @@ extern emu_here *emu_cur;
 #define gridDim (emu_cur->grid_dim)
 #define DF_SHARED(name) uint8_t *const name = emu_cur->shared
 
-/* Runs body as every thread of the grid. Blocks of a cluster run together. */
-void emu_run(dim3 grid, uint32_t block, size_t shared_bytes, uint32_t cluster, const std::function<void()> &body);
+/* Runs body as every thread of the grid, `together` blocks at once, a multiple of the cluster. */
+void emu_run(dim3 grid, uint32_t block, size_t shared_bytes, uint32_t together, uint32_t cluster,
+             const std::function<void()> &body);
 
 /* Exchange among the 32 lanes of the warp: every lane gives `bytes` and sees all that were given, [32][bytes]. */
 const void *emu_warp(const char *what, const void *mine, size_t bytes);
@@ -160,6 +161,7 @@ DF_DEV int32_t port_xor(int32_t v, uint32_t lanes) { return emu_shuffle(v, emu_l
 DF_DEV uint32_t port_xor(uint32_t v, uint32_t lanes) { return emu_shuffle(v, emu_lane() ^ lanes); }
 DF_DEV float port_up(float v, uint32_t n) { return emu_shuffle(v, emu_lane() < n ? emu_lane() : emu_lane() - n); }
 DF_DEV float port_from(float v, uint32_t lane) { return emu_shuffle(v, lane); }
+DF_DEV uint32_t port_from(uint32_t v, uint32_t lane) { return emu_shuffle(v, lane); }
 DF_DEV void port_fence(void) {}
 DF_DEV uint32_t port_count(uint32_t *p) { return (*p)++; }
 
@@ -188,15 +190,29 @@ DF_DEV void port_mailbox_expect(port_mailbox *m, uint32_t bytes) {
 DF_DEV void port_mailbox_wait(port_mailbox *m, uint32_t parity) {
   while ((m->phase & 1u) == parity) emu_give_turn();
 }
-DF_DEV void port_mailbox_send(float *p, port_mailbox *m, uint32_t rank, float v) {
+struct port_remote {
+  uint8_t *p;
+  port_mailbox *box;
+};
+DF_DEV port_remote port_remote_of(void *p, port_mailbox *m, uint32_t rank) {
   uint8_t *const base = emu_shared_of(rank);
-  memcpy(base + ((uint8_t *)p - emu_cur->shared), &v, sizeof v);
-  port_mailbox *const box = (port_mailbox *)(base + ((uint8_t *)m - emu_cur->shared));
-  box->bytes -= (int32_t)sizeof v;
-  emu_mailbox_settle(box);
+  return {base + ((uint8_t *)p - emu_cur->shared), (port_mailbox *)(base + ((uint8_t *)m - emu_cur->shared))};
+}
+template <typename T>
+DF_DEV void emu_remote_send(const port_remote &r, uint32_t at, T v) {
+  memcpy(r.p + at, &v, sizeof v);
+  r.box->bytes -= (int32_t)sizeof v;
+  emu_mailbox_settle(r.box);
+}
+DF_DEV void port_remote_send(const port_remote &r, uint32_t at, float v) { emu_remote_send(r, at, v); }
+DF_DEV void port_remote_send8(const port_remote &r, uint32_t at, uint2 v) { emu_remote_send(r, at, v); }
+DF_DEV void port_mailbox_send(float *p, port_mailbox *m, uint32_t rank, float v) {
+  port_remote_send(port_remote_of(p, m, rank), 0, v);
 }
 DF_DEV void port_mailbox_wait_own(port_mailbox *m, uint32_t parity) { port_mailbox_wait(m, parity); }
 DF_DEV uint64_t port_read_once(void) { return 0; }
+DF_DEV uint64_t port_read_again(void) { return 0; }
+DF_DEV void port_fence_async(void) {}
 DF_DEV void port_mailbox_fetch(void *shared, const void *global, uint32_t bytes, port_mailbox *m, uint64_t) {
   if (((uintptr_t)shared | (uintptr_t)global | bytes) % 16) emu_die("bulk copy of unaligned memory");
   memcpy(shared, global, bytes);

@@ -28,7 +28,7 @@ uint64_t emu_self_hazards(int fault) {
   total = 0;
   emu_hazards = 0;
   emu_hazards_allowed = true;
-  emu_run(dim3(1), 32 * WARPS, WARPS * 32 * sizeof(float), 1, [=] { hand_round(fault, &total); });
+  emu_run(dim3(1), 32 * WARPS, WARPS * 32 * sizeof(float), 1, 1, [=] { hand_round(fault, &total); });
   emu_hazards_allowed = false;
   const uint64_t n = emu_hazards;
   emu_hazards = 0;
