@@ -132,5 +132,6 @@ void test_float_products(rig *r);
 void test_attention(rig *r);
 void test_programs(rig *r);
 void test_passes(rig *r);
+void test_float_passes(rig *r);
 
 #endif

@@ -2,6 +2,7 @@
  * test_cuda_kernels - every CUDA kernel against the reference on the host.
  *
  *   test_cuda_kernels [--quick] [group...]      groups: device rows products chains float attention programs passes
+ *                                              float-passes
  *
  * Ends with "N passed, N failed". Without a card: one line, exit status 77.
  */
@@ -13,10 +14,15 @@
 static const struct {
   const char *name;
   void (*run)(rig *r);
-} k_groups[] = {{"device", test_device},        {"rows", test_rows},
-                {"products", test_products},    {"chains", test_chains},
-                {"float", test_float_products}, {"attention", test_attention},
-                {"programs", test_programs},    {"passes", test_passes}};
+} k_groups[] = {{"device", test_device},
+                {"rows", test_rows},
+                {"products", test_products},
+                {"chains", test_chains},
+                {"float", test_float_products},
+                {"attention", test_attention},
+                {"programs", test_programs},
+                {"passes", test_passes},
+                {"float-passes", test_float_passes}};
 
 static bool wanted(const char *name, int argc, char **argv) {
   bool any = false;

@@ -47,7 +47,8 @@ typedef struct df_cuda_card {
 typedef struct df_cuda_list {
   void *memory; /* on the card, 256-aligned, `bytes` of it as df_cuda_list_fill wrote them; the kernel counts in it */
   size_t bytes, shared;
-  uint32_t n_stages, n_entries, slots, attn_at, kept_at;
+  size_t packed_at;
+  uint32_t n_stages, n_entries, slots, slot_tiles, cluster, cap, queries, attn_at, kept_at;
   uint32_t quant_slot, quant_tries; /* bytes, 0: the weights are BF16 or F16; how often such slots were made smaller */
   bool f16;
 } df_cuda_list;

@@ -17,7 +17,9 @@ df_cuda_tuning df_cuda_tune = {.cluster = 0,
                                .rope_in_attn = 1,
                                .persist = 1,
                                .persist_words = 3,
-                               .persist_steps = 200};
+                               .persist_steps = 200,
+                               .persist_cluster = 0,
+                               .persist_tiles = 0};
 
 enum { MANY_ROWS = 32, FUSED_ROWS = 8, LOOK_AHEAD = 6 };
 

@@ -1,6 +1,8 @@
 /* cuda_persist.cu - the kernel that runs a whole program; see persist.cuh. */
 #include "device/cuda/cuda_ops.cuh"
 #include "device/cuda/cuda_start.cuh"
+#include "device/cuda/persist_cluster.cuh"
+#include "device/cuda/persist_many.cuh"
 #include "device/cuda/persist_plan.cuh"
 #include "device/cuda/persist_product.cuh"
 #include "device/cuda/persist_stages.cuh"
@@ -20,18 +22,129 @@ DF_DEV void persist_product(const persist_self &me, const persist_stage &st, uin
   product_strips<F16>(a, l, me.work, live, first, s);
 }
 
+/* The same by clusters. */
+template <bool F16, int NT, int C>
+DF_DEV void persist_clustered(const persist_self &me, const persist_stage &st, uint32_t stage, persist_stream &s,
+                              persist_cluster &c) {
+  const mma_args &a = st.product;
+  const persist_cluster_layout l = persist_place_cluster(a.k, a.cap, a.norm_w != 0, C);
+  const uint32_t first = persist_turn(s.place, s.blocks, st.shift), live = mma_live(a);
+  cluster_norm n = {};
+  if (a.norm_w) n = cluster_norm_of<C>(a, c.rank, live);
+  persist_wait(me, st, stage);
+  if (st.has_tap) persist_tap(st, first * C + c.rank, math_min(st.units, s.blocks) * C);
+  const bool sent = a.norm_w && !n.alone;
+  if (a.norm_w) {
+    cluster_rows(a, l, me.work, n);
+    cluster_normed<F16, C>(a, l, me.work, n, c, first == 0);
+  } else if (st.packs & PERSIST_PACKS_IN) {
+    cluster_fetch<C>(a, me.work + l.b, me.p.packed, s, c);
+  } else {
+    cluster_plain<F16, C>(a, l, me.work, c.rank, live);
+  }
+  if (sent) {
+    const uint32_t tiles = df_frag_tiles(a.k);
+    if (threadIdx.x == 0)
+      port_mailbox_expect(c.box + PERSIST_BOX_SENT,
+                          (cluster_tile<C>(tiles, c.rank + 1) - cluster_tile<C>(tiles, c.rank)) * live * 32);
+    port_mailbox_wait(c.box + PERSIST_BOX_SENT, c.sent++ % 2);
+  } else if (a.norm_w || !(st.packs & PERSIST_PACKS_IN)) {
+    port_block_sync();
+  }
+  cluster_strips<F16, NT, C>(a, me.work + l.b, live, first, st.packs & PERSIST_PACKS_OUT ? me.p.packed : 0, s, c);
+}
+
+/* The block's share of the chunks at `place`; kept: slots, masks and tables of its only chunk are in place. */
+template <bool MANY>
+DF_DEV void many_chunks(const persist_self &me, const persist_stage &st, uint32_t stage, const attn_block &t,
+                        uint32_t share, bool kept, bool wait) {
+  const attn_args &a = st.attn;
+  const attn_layout l = attn_place(a.queries, a.op.head_dim, true, a.fresh_rows, true);
+  uint8_t *const shared = me.work + me.p.attn_at;
+  persist_kept *const keep = (persist_kept *)(me.work + me.p.kept_at);
+  uint32_t end = keep->end;
+  if (!kept) chunk_tables(a, t, l, shared);
+  chunk_norms(a, l, shared);
+#pragma unroll 1
+  for (uint32_t c = t.c0 + share; c < t.c1; c += a.shares) {
+    if (!kept) {
+      attn_prepare(a, t, l, shared, c);
+      port_block_sync();
+      if (!MANY) end = mattn_end(l, shared);
+      if (threadIdx.x == 0) keep->end = end;
+    }
+    chunk_fetch_old<true>(a, t, l, shared);
+    if (wait) persist_wait(me, st, stage);
+    wait = false;
+    mattn_chunk<MANY>(a, t, l, shared, c, c < t.c0 + a.shares, end);
+  }
+}
+
+template <bool MANY>
+DF_DEV void many_attn(const persist_self &me, const persist_stage &st, uint32_t stage) {
+  const attn_args &a = st.attn;
+  persist_kept *const keep = (persist_kept *)(me.work + me.p.kept_at);
+  const uint32_t places = st.units / a.shares, first = persist_first(st.shift);
+  const bool kept = st.again && keep->only;
+  bool wait = true;
+#pragma unroll 1
+  for (uint32_t u = first; u < st.units; u += gridDim.x) {
+    attn_block t = keep->attn;
+    const bool live = kept ? keep->live : attn_find(a, u % places, &t) && t.c0 + u / places < t.c1;
+    if (!kept) port_block_sync(); /* what was kept has been read */
+    if (!kept && threadIdx.x == 0 && u == first) {
+      keep->attn = t;
+      keep->live = live;
+      keep->only = u + gridDim.x >= st.units && t.c0 + u / places + a.shares >= t.c1;
+    }
+    if (!live) continue;
+    many_chunks<MANY>(me, st, stage, t, u / places, kept, wait);
+    wait = false;
+  }
+}
+
 template <bool F16>
-DF_DEV void persist_run(const persist_self &me, const persist_stage &st, uint32_t stage, persist_stream &s) {
+DF_DEV void many_merge(const persist_self &me, const persist_stage &st, uint32_t stage) {
+  const attn_args &a = st.attn;
+  persist_kept *const keep = (persist_kept *)(me.work + me.p.kept_at);
+  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const bool known =
+      st.again && st.units <= gridDim.x; /* one query a block, the same as in the stage like this before */
+  bool wait = true;
+#pragma unroll 1
+  for (uint32_t u0 = persist_first(st.shift); u0 < st.units; u0 += MMA_WARPS * gridDim.x) {
+    const uint32_t u = u0 + warp * gridDim.x, q = u % a.queries;
+    attn_block t = {};
+    bool live = u < st.units;
+    if (known) {
+      t = keep->merge;
+    } else if (live) {
+      live = attn_find(a, u / a.queries, &t);
+      if (!live) t.n = 0;
+      if (threadIdx.x == 0) keep->merge = t;
+    }
+    if (wait) persist_wait(me, st, stage);
+    wait = false;
+    if (live && q < t.n) mattn_merge<F16>(a, t, q, lane, st.packs & PERSIST_PACKS_OUT ? me.p.packed : 0, me.p.cap);
+  }
+}
+
+template <bool F16, int NT, bool MANY, int C>
+DF_DEV void persist_run(const persist_self &me, const persist_stage &st, uint32_t stage, persist_stream &s,
+                        persist_cluster &c) {
   if (st.kind == PERSIST_PRODUCT) {
-    persist_product<F16>(me, st, stage, s);
+    if (C > 1)
+      persist_clustered<F16, NT, C>(me, st, stage, s, c);
+    else
+      persist_product<F16>(me, st, stage, s);
     return;
   }
   if (st.kind == PERSIST_ATTN) {
-    persist_attn<false>(me, st, stage);
+    many_attn<MANY>(me, st, stage);
     return;
   }
   if (st.kind == PERSIST_MERGE) {
-    persist_run_merge<false>(me, st, stage);
+    many_merge<F16>(me, st, stage);
     return;
   }
   persist_wait(me, st, stage);
@@ -41,17 +154,36 @@ DF_DEV void persist_run(const persist_self &me, const persist_stage &st, uint32_
 
 /* ---- the kernel ---- */
 
-template <bool F16>
+/* Mailboxes of a cluster, open in all its blocks. */
+DF_DEV persist_cluster persist_meet(const persist_args &p, const persist_layout &l, uint8_t *shared) {
+  persist_cluster c = {(float *)(shared + l.sums),
+                       (port_mailbox *)(shared + l.boxes) + MMA_WARPS * p.slots,
+                       port_cluster_rank(),
+                       0,
+                       0,
+                       0};
+  if (threadIdx.x == 0) {
+    for (uint32_t i = 0; i < PERSIST_BOXES; i++) port_mailbox_init(&c.box[i]);
+    port_mailbox_publish();
+  }
+  port_cluster_arrive();
+  port_cluster_wait();
+  return c;
+}
+
+template <bool F16, int NT, bool MANY, int C>
 __global__ void __launch_bounds__(MMA_THREADS, 1) persist_kernel(const __grid_constant__ persist_args p) {
   DF_SHARED(shared);
-  const persist_layout l = persist_place(p.slots, p.n_entries);
+  const persist_layout l = persist_place(p.slots, p.slot_tiles, p.n_entries, C, 8 * NT);
   const persist_self me = {p, shared + l.work, port_load_u32(p.state) + 1};
   for (uint32_t i = 16 * threadIdx.x; i < p.n_entries * sizeof(persist_entry); i += 16 * MMA_THREADS)
     port_copy16(shared + l.entries + i, (const uint8_t *)p.entries + i);
   for (uint32_t i = 0; i < 2; i++) persist_open(p, shared + l.stages + i * PERSIST_STAGE_BYTES, i);
   port_copy_wait<0>();
   port_block_sync();
-  persist_stream s = pstream_begin(p, l, shared);
+  persist_stream s = pstream_begin<C>(p, l, shared);
+  persist_cluster c = {};
+  if (C > 1) c = persist_meet(p, l, shared);
   for (uint32_t i = 0, at = 0, next = 1; i < p.n_stages; i++) {
     stream_rest(s);
     port_copy_wait<0>();
@@ -61,8 +193,10 @@ __global__ void __launch_bounds__(MMA_THREADS, 1) persist_kernel(const __grid_co
     at = next;
     next = next + 1 == PERSIST_STAGES ? 0 : next + 1;
     persist_open(p, shared + l.stages + next * PERSIST_STAGE_BYTES, i + 2);
-    if (persist_first(st.shift) >= st.units) continue;
-    persist_run<F16>(me, st, i, s);
+    const bool together = C > 1 && st.kind == PERSIST_PRODUCT;
+    if ((together ? persist_turn(s.place, s.blocks, st.shift) : persist_first(st.shift)) >= st.units) continue;
+    persist_run<F16, NT, MANY, C>(me, st, i, s, c);
+    if (C > 1 && st.packs & PERSIST_PACKS_OUT) port_fence_async();
     port_block_sync();
     if (threadIdx.x == 0) port_grid_arrive(persist_count(p, i));
   }
@@ -70,13 +204,34 @@ __global__ void __launch_bounds__(MMA_THREADS, 1) persist_kernel(const __grid_co
   persist_end(me);
 }
 
-int df_cuda_persist_start(const df_cuda_env *env, const persist_args &p, uint32_t blocks, size_t shared, bool f16) {
-  start_shape s = {dim3(blocks), MMA_THREADS, shared, 0};
+template <bool F16>
+static int persist_start(const df_cuda_env *env, const persist_args &p, const start_shape &s, bool many) {
+  if (p.cap > 8) return start_kernel(env, persist_kernel<F16, 2, true, MMA_CLUSTER>, s, p);
+  if (p.cluster > 1) return start_kernel(env, persist_kernel<F16, 1, true, MMA_CLUSTER>, s, p);
+  return many ? start_kernel(env, persist_kernel<F16, 1, true, 1>, s, p)
+              : start_kernel(env, persist_kernel<F16, 1, false, 1>, s, p);
+}
+
+int df_cuda_persist_start(const df_cuda_env *env, const persist_args &p, uint32_t blocks, const df_cuda_list *l) {
+  enum { MANY = 8 /* queries of a block of attention, from the next one on */ };
+  start_shape s = {dim3(blocks), MMA_THREADS, l->shared, p.cluster};
   s.together = true;
-  return f16 ? start_kernel(env, persist_kernel<true>, s, p) : start_kernel(env, persist_kernel<false>, s, p);
+  return l->f16 ? persist_start<true>(env, p, s, l->queries > MANY)
+                : persist_start<false>(env, p, s, l->queries > MANY);
 }
 
 int df_cuda_persist_init(size_t shared_bytes) {
-  const int e = df_cuda_prepare((const void *)persist_kernel<false>, shared_bytes);
-  return e ? e : df_cuda_prepare((const void *)persist_kernel<true>, shared_bytes);
+  const void *const kernels[] = {(const void *)persist_kernel<false, 1, false, 1>,
+                                 (const void *)persist_kernel<true, 1, false, 1>,
+                                 (const void *)persist_kernel<false, 1, true, 1>,
+                                 (const void *)persist_kernel<true, 1, true, 1>,
+                                 (const void *)persist_kernel<false, 1, true, MMA_CLUSTER>,
+                                 (const void *)persist_kernel<true, 1, true, MMA_CLUSTER>,
+                                 (const void *)persist_kernel<false, 2, true, MMA_CLUSTER>,
+                                 (const void *)persist_kernel<true, 2, true, MMA_CLUSTER>};
+  for (const void *k : kernels) {
+    const int e = df_cuda_prepare(k, shared_bytes);
+    if (e) return e;
+  }
+  return 0;
 }

@@ -11,57 +11,8 @@
 
 #include "device/cuda/cuda_ops.cuh"
 #include "device/cuda/cuda_tune.h"
-#include "device/cuda/persist_plan.cuh"
-#include "device/cuda/persist_quant.cuh"
+#include "device/cuda/persist_planner.cuh"
 #include "device/cuda/rows_block.cuh"
-
-enum { LEAST_SLOTS = 3, MOST_SLOTS = 8, MOST_ROWS = 8 };
-enum { QUANT_SLOT = 20 << 10, QUANT_STEPS = 64 << 10, QUANT_TRIES = 3 /* each with half of both */, SUPER_BLOCKS = 8 };
-
-enum { WORDS = 5, PARTS_MOST = 8 << 20 /* bytes of attention's parts as words */ };
-static const uint32_t NO_STAGE = UINT32_MAX;
-
-/* What the weights of all products are. */
-typedef enum weights_form { FORM_ANY, FORM_BF16, FORM_F16, FORM_QUANT } weights_form;
-
-/* What a stage leaves, when the next one may take it as words. */
-typedef struct persist_maker {
-  const float *y, *k, *v; /* y NULL: nothing; k NULL: one matrix, else y is q */
-  size_t ld;
-  persist_quant *quant; /* of the stage; only when stages are written */
-} persist_maker;
-
-/* The plan under way. With no room it only counts. */
-struct planner {
-  const df_cuda_env *env;
-  const df_op *ops;
-  uint32_t n;
-  df_cuda_list out;
-  persist_stage *stages; /* NULL: only counted */
-  void *entries;
-  const df_op_tap *tap; /* waits for its product */
-  uint32_t shift;       /* block that the next product begins with */
-  uint32_t in_front;
-  weights_form form;
-  uint32_t tries;      /* quantised: how often slots and steps have been halved */
-  uint32_t slot_bytes; /* quantised: of the largest turn */
-  uint64_t blocks;     /* quantised: 32-blocks of all strips */
-  struct {
-    const float *y;     /* the plain values */
-    uint32_t at, stage; /* where; that wrote them last, NO_STAGE: not as words */
-    uint32_t ld;
-  } words[WORDS];
-  uint32_t n_words;
-  size_t words_bytes, words_at;
-  persist_maker maker; /* of the stage in front */
-  const df_actq *held; /* quantised rows that the next product makes, from: */
-  const float *held_floats;
-  size_t work, attn;     /* most of products and the like; of attention, kept parts included */
-  size_t attn_front;     /* of that: may be overwritten by products */
-  const attn_args *last; /* of the attention stage before; only when stages are written */
-};
-
-static uint32_t blocks_of(const planner *p) { return p->env->card->n_sm; }
 
 /* Room for the next stage, or NULL when stages are only counted. */
 static persist_stage *new_stage(planner *p, persist_kind kind, uint32_t units, uint32_t shift, size_t work) {
@@ -75,9 +26,30 @@ static persist_stage *new_stage(planner *p, persist_kind kind, uint32_t units, u
   }
   p->out.n_stages++;
   p->maker = {};
-  p->in_front = math_min(units, blocks_of(p));
+  p->in_front = kind == PERSIST_PRODUCT ? math_min(units, places_of(p)) * p->cluster : math_min(units, blocks_of(p));
+  p->packed = 0;
   if (work > p->work) p->work = work;
   return st;
+}
+
+/* The stage just added leaves rows of `out` as operands too. */
+static void leaves_packed(planner *p, persist_stage *st, const df_act *out) {
+  if (p->cluster == 1) return;
+  const size_t bytes = (size_t)df_frag_tiles(out->k) * p->env->max_rows * 32;
+  p->packed = out->f;
+  p->packed_k = out->k;
+  if (bytes > p->packed_bytes) p->packed_bytes = bytes;
+  if (st) st->packs |= PERSIST_PACKS_OUT;
+}
+
+static void add_run(planner *p, const df_weights *w, const df_weights *u) {
+  const uint32_t warps = p->cluster > 1 ? p->cluster * MMA_WARPS / 2 : (uint32_t)MMA_WARPS;
+  const uint32_t tiles = (df_frag_tiles(w->k) + warps - 1) / warps;
+  uint32_t i = 0;
+  while (i < p->n_runs && p->run[i].tiles != tiles) i++;
+  if (i == RUNS) return;
+  if (i == p->n_runs) p->run[p->n_runs++] = {tiles, 0};
+  p->run[i].weight += (u ? 2.0 : 1.0) * df_strips(w->n) * df_frag_tiles(w->k);
 }
 
 static void add_entry(planner *p, const df_weights *w, const df_weights *u, uint32_t strip0, uint32_t shift) {
@@ -85,6 +57,7 @@ static void add_entry(planner *p, const df_weights *w, const df_weights *u, uint
     ((persist_entry *)p->entries)[p->out.n_entries] = {
         w->data, u ? u->data : 0, strip0, strip0 + df_strips(w->n), df_frag_tiles(w->k), shift};
   p->out.n_entries++;
+  add_run(p, w, u);
 }
 
 static bool takes_weights(planner *p, const df_weights *w) {
@@ -112,12 +85,18 @@ static persist_stage *add_product(planner *p, const mma_args *a, size_t work) {
     if (p->tap) st->tap = *p->tap;
   }
   p->tap = 0;
-  p->shift = (p->shift + a->strips) % blocks_of(p);
+  p->shift = (p->shift + a->strips) % places_of(p);
   return st;
 }
 
-static void add_float_product(planner *p, const mma_args *a) {
-  (void)add_product(p, a, persist_place_product(a->k, p->env->max_rows, a->pair, a->norm_w != 0).bytes);
+static persist_stage *add_float_product(planner *p, const mma_args *a) {
+  const bool packed = p->packed && !a->norm_w && a->x == p->packed && a->k == p->packed_k;
+  const uint32_t rows = p->env->max_rows;
+  persist_stage *st = add_product(p, a,
+                                  p->cluster > 1 ? persist_place_cluster(a->k, rows, a->norm_w != 0, p->cluster).bytes
+                                                 : persist_place_product(a->k, rows, a->pair, a->norm_w != 0).bytes);
+  if (st && packed) st->packs |= PERSIST_PACKS_IN;
+  return st;
 }
 
 static bool plan_linear(planner *p, const df_op_linear *op, const df_op_norm *norm) {
@@ -132,7 +111,7 @@ static bool plan_linear(planner *p, const df_op_linear *op, const df_op_norm *no
   if (!has_quads(&a)) return false;
   for (uint32_t i = 0; i < op->n_parts; i++)
     add_entry(p, op->part[i].w, 0, a.part[i].strip0, i ? PERSIST_SAME : p->shift);
-  add_float_product(p, &a);
+  (void)add_float_product(p, &a);
   return true;
 }
 
@@ -143,7 +122,7 @@ static bool plan_ffn_up(planner *p, const df_op_ffn_up *op, const df_op_norm *no
   df_cuda_mma_args_ffn_up(op, norm, &a);
   if (!has_quads(&a)) return false;
   add_entry(p, op->gate, op->up, 0, p->shift);
-  add_float_product(p, &a);
+  leaves_packed(p, add_float_product(p, &a), &op->out);
   return true;
 }
 
@@ -383,7 +362,7 @@ static persist_stage *add_attn(planner *p, persist_kind kind, uint32_t units, co
   persist_stage *st = new_stage(p, kind, units, 0, 0);
   if (!st) return 0;
   st->attn = a;
-  st->again = before != 0 && same_batch(before, &a);
+  st->again = keeps_attn(p) && before != 0 && same_batch(before, &a);
   p->last = &st->attn;
   return st;
 }
@@ -412,10 +391,12 @@ static uint32_t plan_attn(planner *p, const df_op *ops, uint32_t n) {
   attn_args a;
   const uint32_t places = df_cuda_attn_plan(p->env, DF_OP_ATTN_SPLIT, &to, rope, false, &a);
   a.shares = math_max(1, math_min(blocks_of(p) / places, op->max_chunks));
-  const attn_layout l = attn_place(a.queries, op->head_dim, true, a.fresh_rows);
-  if (p->attn && (p->attn != l.bytes || p->attn_front != l.slots)) return 0; /* layers of one shape */
+  const attn_layout l = attn_place(a.queries, op->head_dim, true, a.fresh_rows, !op->out.q);
+  const size_t front = keeps_attn(p) ? l.slots : l.bytes;
+  if (p->attn && (p->attn != l.bytes || p->attn_front != front)) return 0; /* layers of one shape */
   p->attn = l.bytes;
-  p->attn_front = l.slots;
+  p->attn_front = front;
+  p->queries = a.queries;
   const attn_args *before = p->last;
   const persist_maker m = p->maker;
   const bool own = m.k && rope->k == m.k && rope->v == m.v && rope->k_ld == m.ld && rope->v_ld == m.ld;
@@ -426,6 +407,7 @@ static uint32_t plan_attn(planner *p, const df_op *ops, uint32_t n) {
   st = add_attn(p, PERSIST_MERGE, places * a.queries, a, before);
   if (st) st->quant.in = parts;
   if (op->out.q) p->maker = {to.out.f, 0, 0, op->out.k, st ? &st->quant : 0};
+  if (!op->out.q) leaves_packed(p, st, &op->out);
   return split ? 3 : 2;
 }
 
@@ -481,66 +463,50 @@ static bool plan_all(planner *p) {
   return p->form != FORM_ANY && !p->tap && !p->held && pays(p);
 }
 
-static size_t stages_at(const df_cuda_list *l) { return (size_t)(1 + l->n_stages) * PERSIST_LINE * sizeof(uint32_t); }
-static size_t entries_at(const df_cuda_list *l) { return stages_at(l) + (size_t)l->n_stages * sizeof(persist_stage); }
-static size_t words_at(const df_cuda_list *l) {
-  const size_t entry = l->quant_slot ? sizeof(pquant_entry) : sizeof(persist_entry);
-  return (entries_at(l) + l->n_entries * entry + 127) & ~(size_t)127;
-}
-
-/* Where things lie; false when a ring has no room for enough slots. */
-static bool place_all(const planner *p, df_cuda_list *out) {
-  const df_cuda_card *card = p->env->card;
-  const bool quant = p->form == FORM_QUANT;
-  /* Attention's memory lies so that what it keeps comes behind the work of all products. */
-  const size_t work = (p->work + 127) & ~(size_t)127;
-  out->attn_at = (uint32_t)((work > p->attn_front ? work - p->attn_front + 127 : 0) & ~(size_t)127);
-  out->kept_at = (uint32_t)((math_max(out->attn_at + (uint32_t)p->attn, (uint32_t)work) + 15) & ~15u);
-  const size_t per_slot =
-      quant ? p->slot_bytes + sizeof(port_mailbox) : MMA_WARPS * (PERSIST_SLOT + sizeof(port_mailbox));
-  const size_t all = out->kept_at + sizeof(persist_kept);
-  const persist_layout none =
-      quant ? persist_place_quant(0, p->slot_bytes, p->out.n_entries) : persist_place(0, p->out.n_entries);
-  const size_t rest = none.work + 128 + all;
-  if (rest + LEAST_SLOTS * per_slot > card->shared_bytes) return false;
-  out->n_stages = p->out.n_stages;
-  out->n_entries = p->out.n_entries;
-  out->slots = math_min((uint32_t)((card->shared_bytes - rest) / per_slot), MOST_SLOTS);
-  out->quant_slot = quant ? p->slot_bytes : 0;
-  out->quant_tries = p->tries;
-  const persist_layout l = quant ? persist_place_quant(out->slots, p->slot_bytes, out->n_entries)
-                                 : persist_place(out->slots, out->n_entries);
-  out->shared = l.work + all;
-  out->f16 = p->form == FORM_F16;
-  out->bytes = words_at(out) + p->words_bytes;
-  return true;
-}
-
-static planner planner_of(const df_cuda_env *env, const df_op *ops, uint32_t n, uint32_t tries) {
+static planner planner_of(const df_cuda_env *env, const df_op *ops, uint32_t n, uint32_t tries, uint32_t cluster) {
   planner p = {};
   p.env = env;
   p.ops = ops;
   p.n = n;
   p.tries = tries;
+  p.cluster = cluster;
   return p;
+}
+
+/* The plan with clusters of so many blocks; 0: it does not fit. *rather: clusters of four would be faster. */
+static size_t plan_with(const df_cuda_env *env, const df_op *ops, uint32_t n, uint32_t cluster, df_cuda_list *out,
+                        bool *rather) {
+  for (uint32_t tries = 0; tries < QUANT_TRIES; tries++) {
+    planner p = planner_of(env, ops, n, tries, cluster);
+    *out = {};
+    if (env->max_rows > (uint32_t)(cluster > 1 ? MOST_CLUSTER_ROWS : MOST_ROWS) || places_of(&p) == 0 || !plan_all(&p))
+      return 0;
+    if (p.form == FORM_QUANT && cluster > 1) return 0;
+    *rather = p.form != FORM_QUANT && df_cuda_persist_clusters(&p);
+    if (df_cuda_persist_place(&p, out)) return out->bytes;
+    if (p.form != FORM_QUANT) break;
+  }
+  *out = {};
+  return 0;
 }
 
 extern "C" size_t df_cuda_list_plan(const df_cuda_env *env, const df_op *ops, uint32_t n, df_cuda_list *out) {
   *out = {};
-  if (!df_cuda_tune.persist || env->card->major < 9 || env->max_rows > MOST_ROWS) return 0;
-  for (uint32_t tries = 0; tries < QUANT_TRIES; tries++) {
-    planner p = planner_of(env, ops, n, tries);
-    if (!plan_all(&p)) return 0;
-    if (place_all(&p, out)) return out->bytes;
-    if (p.form != FORM_QUANT) return 0;
-  }
-  return 0;
+  if (!df_cuda_tune.persist || env->card->major < 9) return 0;
+  const uint32_t want = df_cuda_tune.persist_cluster;
+  bool rather = false;
+  if (want) return plan_with(env, ops, n, want, out, &rather);
+  df_cuda_list alone;
+  const size_t bytes = plan_with(env, ops, n, 1, &alone, &rather);
+  if ((bytes == 0 || rather) && plan_with(env, ops, n, MMA_CLUSTER, out, &rather)) return out->bytes;
+  *out = alone;
+  return bytes;
 }
 
 extern "C" void df_cuda_list_fill(const df_cuda_env *env, const df_op *ops, uint32_t n, const df_cuda_list *l,
                                   void *host) {
-  planner p = planner_of(env, ops, n, l->quant_tries);
-  memset(host, 0, l->bytes); /* nothing counted, no word there */
+  planner p = planner_of(env, ops, n, l->quant_tries, l->cluster);
+  memset(host, 0, l->bytes); /* nothing counted, no word there, no row */
   p.words_at = (uint32_t)words_at(l);
   p.stages = (persist_stage *)((uint8_t *)host + stages_at(l));
   p.entries = (uint8_t *)host + entries_at(l);
@@ -554,12 +520,17 @@ int df_cuda_list_launch(const df_cuda_env *env) {
   p.state = (uint32_t *)at;
   p.stages = (const persist_stage *)(at + stages_at(l));
   p.entries = at + entries_at(l);
+  p.packed = at + l->packed_at;
   p.n_stages = l->n_stages;
   p.n_entries = l->n_entries;
   p.slots = l->slots;
+  p.slot_tiles = l->slot_tiles;
   p.quant_slot = l->quant_slot;
+  p.cluster = l->cluster;
+  p.cap = l->cap;
   p.attn_at = l->attn_at;
   p.kept_at = l->kept_at;
   if (l->quant_slot) return df_cuda_persist_quant_start(env, p, env->card->n_sm, l->shared);
-  return df_cuda_persist_start(env, p, env->card->n_sm, l->shared, l->f16);
+  const uint32_t blocks = l->cluster > 1 ? env->card->clusters[l->cluster / 2] * l->cluster : env->card->n_sm;
+  return df_cuda_persist_start(env, p, blocks, l);
 }

@@ -287,10 +287,9 @@ DF_DEV mma_goal goal_of(const mma_args &a, bool pair, uint32_t strip, const mma_
   return g;
 }
 
-/* parts: see mma_total. */
-DF_DEV void mma_finish(const mma_args &a, bool pair, bool parts, const mma_goal &g, const float *sums, uint32_t half,
+/* The output. parts: see mma_total. */
+DF_DEV float mma_value(const mma_args &a, bool pair, bool parts, const mma_goal &g, const float *sums, uint32_t half,
                        uint32_t id, uint32_t regs) {
-  if (!g.y) return;
   const uint32_t step = 32 * regs;
   float v = mma_total(sums + id, step, parts);
   if (pair) {
@@ -299,7 +298,12 @@ DF_DEV void mma_finish(const mma_args &a, bool pair, bool parts, const mma_goal 
     if (g.has_bias) v = v + g.bias;
     if (a.add) v = g.old + v;
   }
-  *g.y = v;
+  return v;
+}
+
+DF_DEV void mma_finish(const mma_args &a, bool pair, bool parts, const mma_goal &g, const float *sums, uint32_t half,
+                       uint32_t id, uint32_t regs) {
+  if (g.y) *g.y = mma_value(a, pair, parts, g, sums, half, id, regs);
 }
 
 /* The warp's sums to where they are added up. Block c of the cluster adds registers c * regs .. of all shares. */

@@ -22,7 +22,7 @@
 #include "device/cuda/attn_tile.cuh"
 #include "device/cuda/mma_block.cuh"
 
-enum { PERSIST_SLOT_TILES = 8, PERSIST_SLOT = PERSIST_SLOT_TILES * DF_FRAG_BYTES, PERSIST_LINE = 32 /* words */ };
+enum { PERSIST_SLOT_TILES = 8, PERSIST_LINE = 32 /* words */ };
 
 typedef enum persist_kind {
   PERSIST_EMBED,
@@ -54,6 +54,7 @@ typedef struct alignas(16) persist_stage {
   uint32_t in_front; /* blocks that have work in the stage in front; 0: there is none */
   uint32_t has_tap;
   uint32_t again; /* attention: what the batch decides is as in the attention stage before */
+  uint32_t packs; /* PERSIST_PACKS_IN, _OUT */
   df_op_tap tap;
   persist_quant quant;
   union {
@@ -65,7 +66,7 @@ typedef struct alignas(16) persist_stage {
 } persist_stage;
 
 /* One matrix, or gate and up, in the order in which they are read. */
-typedef struct persist_entry {
+typedef struct alignas(16) persist_entry {
   const uint8_t *w, *u;    /* u NULL: w alone */
   uint32_t strip0, strip1; /* among those of its product */
   uint32_t tiles;          /* of a strip */
@@ -91,6 +92,9 @@ typedef struct pquant_entry {
 } pquant_entry;
 
 static const uint32_t PQUANT_SAME = UINT16_MAX;
+/* Clusters only: a product's input comes as operands ([tile][row][32 bytes], as many rows as products are made for)
+ * from where the stage in front left it. */
+enum { PERSIST_PACKS_IN = 1, PERSIST_PACKS_OUT = 2 };
 
 /* state: [0] passes so far, [1] blocks that are through, then from PERSIST_LINE on a line for each stage, the first
  * word of which counts the blocks that are through with it, over all passes. */
@@ -100,13 +104,17 @@ typedef struct persist_args {
   const void *entries;                 /* persist_entry, or pquant_entry */
   uint32_t n_stages, n_entries, slots; /* slots of a warp's ring */
   uint32_t quant_slot;                 /* bytes of a slot, quantised weights; then the ring is the block's */
+  uint8_t *packed;                     /* see PERSIST_PACKS_IN */
+  uint32_t slot_tiles;                 /* of a slot */
+  uint32_t cluster, cap;               /* blocks that share a strip's k; rows that products are made for */
   uint32_t attn_at, kept_at; /* in the work memory: attention's, which ends behind all products', and what is kept */
 } persist_args;
 
-/* Shared memory, byte offsets: rings, their mailboxes, the list of what they read, three stages (this one, the next
- * one, one on its way), the work of a stage. */
+/* Shared memory, byte offsets: rings, their mailboxes and those of the cluster, what blocks of a cluster send each
+ * other of their sums, the list of what rings read, three stages (this one, the next one, one on its way), the work of
+ * a stage. */
 typedef struct persist_layout {
-  uint32_t boxes, entries, stages, work;
+  uint32_t boxes, sums, entries, stages, work;
 } persist_layout;
 
 /* What of an attention stage stays as it is until the next one, behind the work of all stages: the block's part in
@@ -119,10 +127,21 @@ typedef struct persist_kept {
 enum { PERSIST_STAGE_BYTES = (sizeof(persist_stage) + 127) & ~127u, PERSIST_STAGES = 3 };
 static_assert(sizeof(persist_stage) % 16 == 0 && sizeof(pquant_entry) % 16 == 0, "copied 16 bytes at a time");
 
-DF_FRAG_FN persist_layout persist_place(uint32_t slots, uint32_t n_entries) {
+/* Mailboxes of a cluster's block: two for sums, one for operands that other blocks send, then one for those that each
+ * pair of parts fetches. */
+enum { PERSIST_BOX_SUMS, PERSIST_BOX_SENT = 2, PERSIST_BOX_FETCHED, PERSIST_BOXES = PERSIST_BOX_FETCHED + 4 };
+
+/* Floats of the sums that one turn brings to a block of a cluster: two strips, or gate and up, of 16 outputs. */
+DF_FRAG_FN uint32_t persist_sums(uint32_t cap, uint32_t cluster) {
+  return 2 * MMA_PAIRS * 32 * (cap > 8 ? 8 : 4) / cluster;
+}
+
+DF_FRAG_FN persist_layout persist_place(uint32_t slots, uint32_t slot_tiles, uint32_t n_entries, uint32_t cluster,
+                                        uint32_t cap) {
   persist_layout l;
-  l.boxes = MMA_WARPS * slots * PERSIST_SLOT;
-  l.entries = (l.boxes + MMA_WARPS * slots * (uint32_t)sizeof(port_mailbox) + 127) & ~127u;
+  l.boxes = MMA_WARPS * slots * slot_tiles * DF_FRAG_BYTES;
+  l.sums = (l.boxes + (MMA_WARPS * slots + PERSIST_BOXES) * (uint32_t)sizeof(port_mailbox) + 127) & ~127u;
+  l.entries = l.sums + (cluster > 1 ? 2 * persist_sums(cap, cluster) * 4 : 0);
   l.stages = (l.entries + n_entries * (uint32_t)sizeof(persist_entry) + 127) & ~127u;
   l.work = l.stages + PERSIST_STAGES * PERSIST_STAGE_BYTES;
   return l;

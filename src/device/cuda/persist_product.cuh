@@ -122,7 +122,7 @@ DF_DEV void product_share(const mma_args &a, const uint8_t *b, bool on, float *s
   for (uint32_t p = 0; p < 4; p++) {
     const uint32_t end = df_frag_part(tiles, part0 + p + 1);
     float acc[4] = {};
-    pstream_chain<F16>(s, end - t, b + (size_t)(t - t0) * step, step, on, acc);
+    pstream_chain<F16, 1>(s, end - t, b + (size_t)(t - t0) * step, step, &on, acc);
     t = end;
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) {
@@ -138,6 +138,8 @@ DF_DEV void product_strips(const mma_args &a, const persist_product_layout &l, u
   const uint8_t *const b = work + l.b + s.lane / 4 * 32 + s.lane % 4 * 8;
   const mma_element e = element_of<1>(threadIdx.x, 0, 4, live);
   const bool on = s.lane / 4 < live, pair = a.pair;
+  const uint32_t tiles = df_frag_tiles(a.k), t0 = df_frag_part(tiles, s.part0);
+  s.take = pstream_piece(s, df_frag_part(tiles, s.part0 + s.parts) - t0);
   uint32_t turn = 0;
 #pragma unroll 1
   for (uint32_t strip = first; strip < a.strips; strip += gridDim.x, turn ^= 1) {

@@ -9,6 +9,8 @@
 
 #include "device/cuda/persist.cuh"
 
+enum { PERSIST_SHORT = 16 /* tiles of a run whose parts are chained side by side */ };
+
 struct persist_stream {
   const persist_entry *next, *end; /* entries that are not open yet */
   /* The run that is asked for: the warp's tiles of a strip of the open entry, of w, then of u. */
@@ -16,22 +18,37 @@ struct persist_stream {
   uint32_t ahead;            /* tiles of the run behind `from`; 0: there is nothing left to ask for */
   bool second;               /* the run is that of u */
   ptrdiff_t to_u;            /* from w's run to u's; 0: no u */
-  size_t step;               /* to the block's next strip */
+  size_t step;               /* to the next strip */
+  uint32_t turn;             /* strips on the way there */
   uint32_t strip, strips;    /* of the run; end of the entry */
   uint32_t share;            /* tiles of a run */
   uint32_t ask;              /* slot for it */
   uint32_t slot, parity;     /* in use, or the next to be */
   uint32_t left, held, used; /* tiles of the run behind the slot; in the slot; used of them */
   uint32_t freed;            /* slots that wait for being asked for again */
-  uint32_t slots, lane, warp;
+  uint32_t slots, slot_tiles, lane, warp;
+  uint32_t piece, take; /* tiles that a slot takes of the run that is asked for, and of the one in use */
+  /* Strips go to `blocks` blocks, or clusters, in turn, this one the `place`th; parts [part0, part0 + parts) of k are
+   * the warp's. In a cluster half of the warps take every second of its strips, or up. */
+  uint32_t place, blocks, part0, parts, half;
+  bool cluster;
   uint8_t *ring;
   port_mailbox *box;
   uint64_t once; /* how L2 is to keep weights: they are read once */
 };
 
-/* Where a block begins among the strips, or units, of something that block `shift` begins. */
-DF_DEV uint32_t persist_first(uint32_t shift) {
-  return blockIdx.x >= shift ? blockIdx.x - shift : blockIdx.x + gridDim.x - shift;
+/* Where the `place`th of n begins among the strips, or units, of something that the one at `shift` begins. */
+DF_DEV uint32_t persist_turn(uint32_t place, uint32_t n, uint32_t shift) {
+  return place >= shift ? place - shift : place + n - shift;
+}
+
+DF_DEV uint32_t persist_first(uint32_t shift) { return persist_turn(blockIdx.x, gridDim.x, shift); }
+
+/* Tiles of a slot for a run: as even as they come, but for runs whose parts are chained side by side. */
+DF_DEV uint32_t pstream_piece(const persist_stream &s, uint32_t run) {
+  if (!s.cluster && run <= PERSIST_SHORT) return PERSIST_SLOT_TILES;
+  const uint32_t n = math_max(1, (run + s.slot_tiles - 1) / s.slot_tiles);
+  return (run + n - 1) / n;
 }
 
 /* To the first run of the entries that follow. */
@@ -40,14 +57,17 @@ DF_DEV void pstream_open(persist_stream &s) {
 #pragma unroll 1
   while (s.next != s.end) {
     const persist_entry &e = *s.next++;
-    if (e.shift != PERSIST_SAME) s.strip = persist_first(e.shift);
-    const uint32_t t0 = df_frag_part(e.tiles, s.warp * (DF_FRAG_PARTS / MMA_WARPS));
-    s.share = df_frag_part(e.tiles, (s.warp + 1) * (DF_FRAG_PARTS / MMA_WARPS)) - t0;
+    const bool halves = s.cluster && !e.u;
+    if (e.shift != PERSIST_SAME) s.strip = persist_turn(s.place, s.blocks, e.shift) + (halves ? s.half * s.blocks : 0);
+    const uint32_t t0 = df_frag_part(e.tiles, s.part0);
+    s.share = df_frag_part(e.tiles, s.part0 + s.parts) - t0;
     s.strips = e.strip1;
+    s.piece = pstream_piece(s, s.share);
+    s.turn = halves ? 2 * s.blocks : s.blocks;
     if (s.strip >= e.strip1 || s.share == 0) continue;
-    s.run = e.w + ((size_t)(s.strip - e.strip0) * e.tiles + t0) * DF_FRAG_BYTES;
-    s.to_u = e.u ? e.u - e.w : 0;
-    s.step = (size_t)gridDim.x * e.tiles * DF_FRAG_BYTES;
+    s.run = (s.cluster && e.u && s.half ? e.u : e.w) + ((size_t)(s.strip - e.strip0) * e.tiles + t0) * DF_FRAG_BYTES;
+    s.to_u = !s.cluster && e.u ? e.u - e.w : 0;
+    s.step = (size_t)s.turn * e.tiles * DF_FRAG_BYTES;
     s.from = s.run;
     s.ahead = s.share;
     return;
@@ -60,7 +80,7 @@ DF_DEV void pstream_next_run(persist_stream &s) {
   s.second = s.to_u != 0 && !s.second;
   s.from = s.run + s.to_u;
   if (s.second) return;
-  s.strip += gridDim.x;
+  s.strip += s.turn;
   s.run += s.step;
   s.from = s.run;
   if (s.strip >= s.strips) pstream_open(s);
@@ -68,11 +88,11 @@ DF_DEV void pstream_next_run(persist_stream &s) {
 
 /* Asks for what comes next, into the slot that was freed first. */
 DF_DEV void pstream_ask(persist_stream &s) {
-  const uint32_t n = math_min(s.ahead, PERSIST_SLOT_TILES), bytes = n * DF_FRAG_BYTES;
+  const uint32_t n = math_min(s.ahead, s.piece), bytes = n * DF_FRAG_BYTES;
   if (n == 0) return;
   if (s.lane == 0) {
     port_mailbox_expect(&s.box[s.ask], bytes);
-    port_mailbox_fetch(s.ring + s.ask * PERSIST_SLOT, s.from, bytes, &s.box[s.ask], s.once);
+    port_mailbox_fetch(s.ring + s.ask * s.slot_tiles * DF_FRAG_BYTES, s.from, bytes, &s.box[s.ask], s.once);
   }
   s.ask = s.ask + 1 == s.slots ? 0 : s.ask + 1;
   s.from += bytes;
@@ -88,13 +108,21 @@ DF_DEV void stream_rest(persist_stream &s) {
 }
 
 /* Opens the mailboxes; stream_rest fills the ring. The list is in shared memory. */
+template <int C>
 DF_DEV persist_stream pstream_begin(const persist_args &p, const persist_layout &l, uint8_t *shared) {
   persist_stream s = {};
   s.once = port_read_once();
   s.lane = threadIdx.x % 32;
   s.warp = threadIdx.x / 32;
   s.slots = p.slots;
-  s.ring = shared + s.warp * p.slots * PERSIST_SLOT;
+  s.slot_tiles = p.slot_tiles;
+  s.cluster = C > 1;
+  s.place = blockIdx.x / C;
+  s.blocks = gridDim.x / C;
+  s.half = C > 1 ? s.warp % 2 : 0;
+  s.parts = C > 1 ? 2 * DF_FRAG_PARTS / MMA_WARPS / C : DF_FRAG_PARTS / MMA_WARPS;
+  s.part0 = C > 1 ? port_cluster_rank() * (DF_FRAG_PARTS / C) + s.warp / 2 * s.parts : s.warp * s.parts;
+  s.ring = shared + s.warp * p.slots * s.slot_tiles * DF_FRAG_BYTES;
   s.box = (port_mailbox *)(shared + l.boxes) + s.warp * p.slots;
   s.next = (const persist_entry *)(shared + l.entries);
   s.end = s.next + p.n_entries;
@@ -120,19 +148,20 @@ DF_DEV void pstream_free(persist_stream &s) {
 }
 
 /* acc += the next n tiles of the run, a chain; b: this lane's operands of the first of them, `step` bytes apart. */
-template <bool F16>
-DF_DEV void pstream_chain(persist_stream &s, uint32_t n, const uint8_t *b, uint32_t step, bool on, float acc[4]) {
+template <bool F16, int NT>
+DF_DEV void pstream_chain(persist_stream &s, uint32_t n, const uint8_t *b, uint32_t step, const bool on[NT],
+                          float acc[NT * 4]) {
   while (n > 0) {
     if (s.held == 0) {
-      s.held = math_min(s.left, PERSIST_SLOT_TILES);
+      s.held = math_min(s.left, s.take);
       s.left -= s.held;
       port_mailbox_wait_own(&s.box[s.slot], s.parity);
     }
     const uint32_t now = math_min(n, s.held - s.used);
-    const uint8_t *p = s.ring + s.slot * PERSIST_SLOT + s.used * DF_FRAG_BYTES + 16 * s.lane;
+    const uint8_t *p = s.ring + (s.slot * s.slot_tiles + s.used) * DF_FRAG_BYTES + 16 * s.lane;
 #pragma unroll 4
     for (uint32_t i = 0; i < now; i++, b += step)
-      mma_tile<F16, 1>(acc, *(const uint4 *)(p + i * DF_FRAG_BYTES), b, &on);
+      mma_tile<F16, NT>(acc, *(const uint4 *)(p + i * DF_FRAG_BYTES), b, on);
     n -= now;
     s.used += now;
     if (s.used < s.held) continue;
@@ -140,8 +169,6 @@ DF_DEV void pstream_chain(persist_stream &s, uint32_t n, const uint8_t *b, uint3
     if (s.left > 0) stream_rest(s);
   }
 }
-
-enum { PERSIST_SHORT = 2 * PERSIST_SLOT_TILES };
 
 /* Four chains at once over a whole run of up to PERSIST_SHORT tiles; chain i has tiles [at[i], at[i + 1]) of it. */
 template <bool F16>
@@ -162,7 +189,7 @@ DF_DEV void pstream_chains(persist_stream &s, const uint32_t at[5], const uint8_
     for (uint32_t i = 0; i < 4; i++) {
       const uint32_t t = at[i] + j, in = t / PERSIST_SLOT_TILES;
       if (t >= at[i + 1]) continue;
-      const uint8_t *const p = s.ring + (in < room ? s.slot + in : in - room) * PERSIST_SLOT +
+      const uint8_t *const p = s.ring + (in < room ? s.slot + in : in - room) * s.slot_tiles * DF_FRAG_BYTES +
                                t % PERSIST_SLOT_TILES * DF_FRAG_BYTES + 16 * s.lane;
       mma_tile<F16, 1>(acc[i], *(const uint4 *)p, b + t * step, &on);
     }
