@@ -1,6 +1,7 @@
 /* quant.c - GGUF tensor types: names, sizes, exact decoding to float32. */
 #include <string.h>
 
+#include "base/bits.h"
 #include "kernels/blocks.h"
 #include "kernels/layout.h"
 
@@ -42,12 +43,6 @@ bool df_dtype_block(int dtype, uint32_t *values, uint32_t *bytes) {
   return true;
 }
 
-static float f32_of_bits(uint32_t u) {
-  float f;
-  memcpy(&f, &u, sizeof f);
-  return f;
-}
-
 float df_f16_to_f32(uint16_t h) {
   const uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
   const uint32_t exp = (h >> 10) & 31u, man = h & 0x3FFu;
@@ -55,39 +50,36 @@ float df_f16_to_f32(uint16_t h) {
     const float f = (float)man * 0x1p-24f; /* exact: zero and subnormal halves are normal floats */
     return sign ? -f : f;
   }
-  if (exp == 31) return f32_of_bits(sign | 0x7F800000u | (man << 13) | (man ? 0x400000u : 0u)); /* NaN becomes quiet */
-  return f32_of_bits(sign | ((exp + 112u) << 23) | (man << 13));
+  if (exp == 31)
+    return df_float_of_bits(sign | 0x7F800000u | (man << 13) | (man ? 0x400000u : 0u)); /* NaN becomes quiet */
+  return df_float_of_bits(sign | ((exp + 112u) << 23) | (man << 13));
 }
 
 uint16_t df_f32_to_f16(float f) {
-  uint32_t u;
-  memcpy(&u, &f, sizeof u);
-  const uint32_t sign = (u >> 16) & 0x8000u, a = u & 0x7FFFFFFFu;
+  const uint32_t u = df_bits_of_float(f), sign = (u >> 16) & 0x8000u, a = u & 0x7FFFFFFFu;
   uint32_t r;
   if (a > 0x7F800000u) {
     r = 0x7E00u | ((a >> 13) & 0x3FFu);
   } else if (a >= 0x477FF000u) { /* 65520, half way beyond the largest half */
     r = 0x7C00u;
   } else if (a < 0x38800000u) { /* below 2^-14: the unit of 0.5f is 2^-24, the addition rounds */
-    const float shifted = f32_of_bits(a) + 0.5f;
-    memcpy(&r, &shifted, sizeof r);
-    r -= 0x3F000000u;
+    r = df_bits_of_float(df_float_of_bits(a) + 0.5f) - 0x3F000000u;
   } else {
     r = (a + 0xFFFu + ((a >> 13) & 1u) - 0x38000000u) >> 13;
   }
   return (uint16_t)(sign | r);
 }
 
-float df_bf16_to_f32(uint16_t h) { return f32_of_bits((uint32_t)h << 16); }
+float df_bf16_to_f32(uint16_t h) { return df_float_of_bits((uint32_t)h << 16); }
 
 float df_e4m3_to_f32(uint8_t code) {
   const uint32_t sign = (uint32_t)(code & 0x80u) << 24, mag = code & 0x7Fu;
-  if (mag == 0x7F) return f32_of_bits(sign | 0x7FC00000u);
+  if (mag == 0x7F) return df_float_of_bits(sign | 0x7FC00000u);
   if (mag < 8) { /* multiples of 2^-9 */
     const float f = (float)mag * 0x1p-9f;
     return sign ? -f : f;
   }
-  return f32_of_bits(sign | ((mag << 20) + (120u << 23)));
+  return df_float_of_bits(sign | ((mag << 20) + (120u << 23)));
 }
 
 static void dequant_q4_0(const uint8_t *b, float *y) {

@@ -110,22 +110,24 @@ double df_width_estimate_trust(const df_width_estimate *e) {
 
 void df_width_estimate_fade(df_width_estimate *e) { fade(e, k_fade); }
 
-double df_width_expected(const df_width_estimate *e, uint32_t width) {
+void df_width_expected(const df_width_estimate *e, uint32_t max, double *tokens) {
   const double text_ease = ease(e);
   double all = 1, sum = 1;
-  for (uint32_t j = 0; j + 1 < width; j++) {
-    all *= slot_rate(e, j, text_ease);
+  for (uint32_t w = 1; w <= max; w++) {
+    tokens[w] += sum;
+    if (w == max) break;
+    all *= slot_rate(e, w - 1, text_ease);
     sum += all;
   }
-  return sum;
 }
 
 /* ---- costs ---------------------------------------------------------------------------------------------- */
 
 void df_width_cost_calibrate(df_width_cost *c, uint32_t rows, double ms_empty, uint32_t depth, double ms_deep) {
-  c->base[rows] = ms_empty;
+  if (c->pace == 0) c->pace = 1;
+  c->base[rows] = ms_empty / c->pace;
   c->seen[rows] = k_calibrated;
-  c->per_pos[rows] = depth && ms_deep > ms_empty ? (ms_deep - ms_empty) / depth : 0;
+  c->per_pos[rows] = depth && ms_deep > ms_empty ? (ms_deep - ms_empty) / depth / c->pace : 0;
 }
 
 /* Value of a table at a row count: measured, between two measured ones, or in proportion to the nearest. */
@@ -141,7 +143,7 @@ static double interpolate(const double *known, const double *value, uint32_t row
 }
 
 double df_width_cost_at(const df_width_cost *c, uint32_t rows, uint32_t depth) {
-  return interpolate(c->base, c->base, rows) + interpolate(c->base, c->per_pos, rows) * depth;
+  return (interpolate(c->base, c->base, rows) + interpolate(c->base, c->per_pos, rows) * depth) * c->pace;
 }
 
 /* A row count that was not measured yet starts from what its neighbours say, and the first steps count for more: one is
@@ -153,18 +155,15 @@ static void learn_cost(df_width_cost *c, uint32_t rows, uint32_t depth, double m
     c->base[rows] = interpolate(c->base, c->base, rows);
   }
   if (expected == 0) {
+    c->pace = 1;
     c->base[rows] = ms;
     return;
   }
-  const double off = clamp(ms / expected - 1, -k_most_under, k_most_over);
+  const double off = clamp(ms / expected - 1, -k_most_under, k_most_over), usual = expected / c->pace;
   const double weight = DF_MAX(own, 1.0 / (c->seen[rows] + 2));
-  const double base = c->base[rows] + weight * off * expected;
   if (c->seen[rows] < UINT8_MAX) c->seen[rows]++;
-  c->base[rows] = base > 0.1 * expected ? base : 0.1 * expected;
-  for (uint32_t i = 1; i < DF_WIDTH_ROWS; i++) {
-    c->base[i] *= 1 + k_learn_drift * off;
-    c->per_pos[i] *= 1 + k_learn_drift * off;
-  }
+  c->base[rows] = DF_MAX(c->base[rows] + weight * off * usual, 0.1 * usual);
+  c->pace *= 1 + k_learn_drift * off;
 }
 
 void df_width_cost_add(df_width_cost *c, uint32_t rows, uint32_t depth, double ms) {
@@ -221,20 +220,6 @@ static double step_cost(const df_width_costs *c, uint32_t n, uint32_t width, uin
          (width > 1 ? df_width_cost_at(&c->draft, n * width, depth) : 0);
 }
 
-static double expected(df_width_estimate *const *e, uint32_t n, uint32_t w) {
-  double tokens = 0;
-  for (uint32_t i = 0; i < n; i++) tokens += w == 1 ? 1 : df_width_expected(e[i], w);
-  return tokens;
-}
-
-/* Expected tokens per millisecond of such a step, if it costs no more than `most`. */
-static double rate(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t w, uint32_t depth,
-                   double most) {
-  const double tokens = expected(e, n, w);
-  const double ms = at_most(step_cost(c, n, w, w, depth), most);
-  return ms > 0 ? tokens / ms : 0;
-}
-
 double df_width_plain_steps(const df_width_costs *c, uint32_t n, uint32_t width, uint32_t rows, uint32_t depth) {
   if (width == 1) return 1;
   const double plain = step_cost(c, n, 1, 1, depth);
@@ -248,12 +233,11 @@ void df_width_account(df_width_estimate *e, double plain_steps, uint32_t tokens)
 
 /* Rows to draft where `rows` are best to verify in all blocks alike. One more earns its time in those blocks of which
  * the draft is sure, if it earns enough of it on the average. */
-static uint32_t draft_rows(const df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t rows,
-                           uint32_t max, uint32_t depth) {
+static uint32_t draft_rows(const df_width_costs *c, const double *tokens, uint32_t n, uint32_t rows, uint32_t max,
+                           uint32_t depth) {
   if (!c->cuts || rows == max) return rows;
   const double ms = step_cost(c, n, rows + 1, rows + 1, depth) - step_cost(c, n, rows, rows, depth);
-  const double tokens = expected(e, n, rows + 1) - expected(e, n, rows);
-  return tokens > k_spare * c->per_ms * ms ? rows + 1 : rows;
+  return tokens[rows + 1] - tokens[rows] > k_spare * c->per_ms * ms ? rows + 1 : rows;
 }
 
 /* ---- the choice ----------------------------------------------------------------------------------------- */
@@ -291,21 +275,22 @@ static bool probe_is_due(df_width_costs *c, double steps, double gain) {
 
 uint32_t df_width_choose(df_width_costs *c, df_width_estimate *const *e, uint32_t n, uint32_t max, uint32_t depth) {
   uint32_t best = 1;
-  const double plain = rate(c, e, n, 1, depth, INFINITY);
-  double best_rate = 0, most = INFINITY;
+  double tokens[DF_WIDTH_MAX + 1] = {0}, best_rate = 0, most = INFINITY;
+  for (uint32_t i = 0; i < n; i++) df_width_expected(e[i], max, tokens);
+  const double one = step_cost(c, n, 1, 1, depth), plain = one > 0 ? n / one : 0;
   /* No width costs more than a wider one: a price from a time when the machine was slow must not keep it from being
    * tried again. */
   for (uint32_t w = max; w >= 2; w--) {
-    const double r = rate(c, e, n, w, depth, most);
     most = at_most(step_cost(c, n, w, w, depth), most);
-    if (r >= best_rate && r > 0) {
-      best_rate = r;
+    const double rate = most > 0 ? tokens[w] / most : 0;
+    if (rate >= best_rate && rate > 0) {
+      best_rate = rate;
       best = w;
     }
   }
   c->per_ms = plain > best_rate ? plain : best_rate;
   if (best == 1 || plain == 0) return 1;
-  const uint32_t width = draft_rows(c, e, n, best, max, depth);
+  const uint32_t width = draft_rows(c, tokens, n, best, max, depth);
   const double gain = best_rate / plain, sticky = k_sticky * c->wake;
   const double steps = df_width_plain_steps(c, n, width, best, depth);
   c->since_probe++;

@@ -25,9 +25,10 @@ enum { DF_WIDTH_MAX = 16, DF_WIDTH_SEQS = 64 };
 
 enum { DF_WIDTH_ROWS = DF_WIDTH_MAX * DF_WIDTH_SEQS + 1 };
 
-/* Milliseconds of one pass, by its rows and by the KV length that its attention reads: base + per_pos * depth. A base
- * of 0 = not measured yet. */
+/* Milliseconds of one pass, by its rows and by the KV length that its attention reads: (base + per_pos * depth) * pace.
+ * A base of 0 = not measured yet; all zero = nothing is. */
 typedef struct df_width_cost {
+  double pace; /* of the machine now, beside that of the first measurement */
   double base[DF_WIDTH_ROWS];
   double per_pos[DF_WIDTH_ROWS];
   uint8_t seen[DF_WIDTH_ROWS]; /* measurements, as far as they matter */
@@ -78,8 +79,8 @@ void df_width_estimate_update(df_width_estimate *e, uint32_t n, uint32_t accepte
 void df_width_estimate_fade(df_width_estimate *e);
 /* What becomes of a chance that drafts have in general, for this request: its factor. */
 double df_width_estimate_trust(const df_width_estimate *e);
-/* E(w), at least 1. */
-double df_width_expected(const df_width_estimate *e, uint32_t width);
+/* Adds E(w) to tokens[w], w = 1..max. */
+void df_width_expected(const df_width_estimate *e, uint32_t max, double *tokens);
 /* What a step of n requests costs that drafts blocks of `width` rows and verifies `rows` of them, in plain steps of
  * theirs; 0 when that is not known. */
 double df_width_plain_steps(const df_width_costs *c, uint32_t n, uint32_t width, uint32_t rows, uint32_t depth);

@@ -13,24 +13,13 @@
 
 #include <cmocka.h>
 
+#include "base/bits.h"
 #include "base/size.h"
 #include "kernels/checkkern.h"
 #include "kernels/expf.h"
 
 static const df_kernels *ref, *tier[DF_TIER_COUNT];
 static unsigned n_tiers;
-
-static float float_of(uint32_t u) {
-  float f;
-  memcpy(&f, &u, sizeof f);
-  return f;
-}
-
-static uint32_t bits_of(float f) {
-  uint32_t u;
-  memcpy(&u, &f, sizeof u);
-  return u;
-}
 
 static double ulps(float got, double want) {
   int e;
@@ -41,7 +30,7 @@ static double ulps(float got, double want) {
 static void check_exp(float x, double *worst, double *worst_at) {
   float y = df_exp(x);
   double u = ulps(y, exp((double)x));
-  bool normal = bits_of(y) >= 0x00800000u && bits_of(y) < 0x7f800000u;
+  bool normal = df_bits_of_float(y) >= 0x00800000u && df_bits_of_float(y) < 0x7f800000u;
   if (!normal) fail_msg("exp(%a) = %a is not normal", (double)x, (double)y);
   if (u > *worst) {
     *worst = u;
@@ -56,14 +45,15 @@ static void test_df_exp__close_to_double(void **state) {
   (void)state;
   double worst = 0, at = 0;
   /* A stride that is odd and no multiple of anything visits all mantissa patterns over the exponents. */
-  for (uint32_t b = 0; b <= bits_of(DF_EXP_MAX); b += 977) check_exp(float_of(b), &worst, &at);
-  for (uint32_t b = 0x80000000u; b <= bits_of(DF_EXP_MIN); b += 977) check_exp(float_of(b), &worst, &at);
+  for (uint32_t b = 0; b <= df_bits_of_float(DF_EXP_MAX); b += 977) check_exp(df_float_of_bits(b), &worst, &at);
+  for (uint32_t b = 0x80000000u; b <= df_bits_of_float(DF_EXP_MIN); b += 977)
+    check_exp(df_float_of_bits(b), &worst, &at);
   check_exp(DF_EXP_MIN, &worst, &at);
   check_exp(DF_EXP_MAX, &worst, &at);
   for (int n = -126; n <= 127; n++) { /* both sides of every change of n */
     float x = (float)((n + 0.5) * 0.6931471805599453);
     for (int d = -20; d <= 20; d++) {
-      float y = float_of((uint32_t)((int32_t)bits_of(x) + d));
+      float y = df_float_of_bits((uint32_t)((int32_t)df_bits_of_float(x) + d));
       if (y >= DF_EXP_MIN && y <= DF_EXP_MAX) check_exp(y, &worst, &at);
     }
   }
@@ -72,16 +62,16 @@ static void test_df_exp__close_to_double(void **state) {
 
 static void test_df_exp__special_values(void **state) {
   (void)state;
-  assert_int_equal(bits_of(df_exp(0.0f)), 0x3f800000u);
-  assert_int_equal(bits_of(df_exp(-0.0f)), 0x3f800000u);
-  assert_int_equal(bits_of(df_exp(float_of(1))), 0x3f800000u);
-  assert_int_equal(bits_of(df_exp(nextafterf(DF_EXP_MIN, -100.0f))), 0);
-  assert_int_equal(bits_of(df_exp(-1e30f)), 0);
-  assert_int_equal(bits_of(df_exp(-INFINITY)), 0);
+  assert_int_equal(df_bits_of_float(df_exp(0.0f)), 0x3f800000u);
+  assert_int_equal(df_bits_of_float(df_exp(-0.0f)), 0x3f800000u);
+  assert_int_equal(df_bits_of_float(df_exp(df_float_of_bits(1))), 0x3f800000u);
+  assert_int_equal(df_bits_of_float(df_exp(nextafterf(DF_EXP_MIN, -100.0f))), 0);
+  assert_int_equal(df_bits_of_float(df_exp(-1e30f)), 0);
+  assert_int_equal(df_bits_of_float(df_exp(-INFINITY)), 0);
   assert_true(df_exp(88.0f) > 1.6e38f && isfinite(df_exp(88.0f)));
-  assert_int_equal(bits_of(df_exp(nextafterf(88.0f, 89.0f))), bits_of(df_exp(88.0f)));
-  assert_int_equal(bits_of(df_exp(3e38f)), bits_of(df_exp(88.0f)));
-  assert_int_equal(bits_of(df_exp(INFINITY)), bits_of(df_exp(88.0f)));
+  assert_int_equal(df_bits_of_float(df_exp(nextafterf(88.0f, 89.0f))), df_bits_of_float(df_exp(88.0f)));
+  assert_int_equal(df_bits_of_float(df_exp(3e38f)), df_bits_of_float(df_exp(88.0f)));
+  assert_int_equal(df_bits_of_float(df_exp(INFINITY)), df_bits_of_float(df_exp(88.0f)));
   assert_true(isnan(df_exp(NAN)));
 }
 
@@ -90,9 +80,10 @@ static void test_df_exp__vector_bits(void **state) {
   (void)state;
   for (unsigned t = 0; t < n_tiers; t++) {
     for (uint32_t b = 0x80000000u; b < 0x80000000u + 0x43000000u; b += 4099) {
-      float x = float_of(b), a[32] = {0.0f, 0.0f}, p[32] = {x, 1.0f};
+      float x = df_float_of_bits(b), a[32] = {0.0f, 0.0f}, p[32] = {x, 1.0f};
       tier[t]->attn_merge(a, p, 0, 1, 16);
-      if (bits_of(a[1]) != bits_of(df_exp(x))) fail_msg("tier %u: exp(%a) = %a", t, (double)x, (double)a[1]);
+      if (df_bits_of_float(a[1]) != df_bits_of_float(df_exp(x)))
+        fail_msg("tier %u: exp(%a) = %a", t, (double)x, (double)a[1]);
     }
   }
 }

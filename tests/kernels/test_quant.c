@@ -12,14 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/mem.h"
 #include "support/kernel_data.h"
-
-static uint32_t bits_of(float f) {
-  uint32_t u;
-  memcpy(&u, &f, 4);
-  return u;
-}
 
 static size_t hex_decode(const char *hex, uint8_t *out, size_t cap) {
   size_t n = 0;
@@ -58,7 +53,7 @@ static void test_dequant__golden(void **state) {
     df_dequant((df_dtype)type, raw, n, got);
     double dot = 0, magnitude = 0;
     for (size_t i = 0; i < n; i++) {
-      assert_int_equal(bits_of(got[i]), bits_of((float)json_number_value(json_array_get(want, i))));
+      assert_int_equal(df_bits_of_float(got[i]), df_bits_of_float((float)json_number_value(json_array_get(want, i))));
       dot += (double)got[i] * json_number_value(json_array_get(x, i));
       magnitude += fabs((double)got[i] * json_number_value(json_array_get(x, i)));
     }
@@ -84,8 +79,9 @@ static void test_dequant__q5_formula(void **state) {
     for (int i = 0; i < 32; i++) {
       const int n0 = i < 16 ? b0[6 + i] & 15 : b0[6 + i - 16] >> 4, n1 = i < 16 ? b1[8 + i] & 15 : b1[8 + i - 16] >> 4;
       const int h0 = (b0[2 + i / 8] >> (i % 8)) & 1, h1 = (b1[4 + i / 8] >> (i % 8)) & 1;
-      assert_int_equal(bits_of(y0[i]), bits_of((float)(n0 + 16 * h0 - 16) * d0));
-      assert_int_equal(bits_of(y1[i]), bits_of((float)((double)(n1 + 16 * h1) * (double)d1 + (double)m1)));
+      assert_int_equal(df_bits_of_float(y0[i]), df_bits_of_float((float)(n0 + 16 * h0 - 16) * d0));
+      assert_int_equal(df_bits_of_float(y1[i]),
+                       df_bits_of_float((float)((double)(n1 + 16 * h1) * (double)d1 + (double)m1)));
     }
   }
 }
@@ -138,7 +134,7 @@ static void test_f16__exhaustive(void **state) {
       continue;
     }
     const double want = e == 31 ? INFINITY : e ? ldexp(1024 + man, e - 25) : ldexp(man, -24);
-    assert_int_equal(bits_of(f), bits_of((float)(h & 0x8000 ? -want : want)));
+    assert_int_equal(df_bits_of_float(f), df_bits_of_float((float)(h & 0x8000 ? -want : want)));
     assert_int_equal(df_f32_to_f16(f), h);
   }
 }
@@ -176,7 +172,8 @@ static void test_e4m3__all_codes(void **state) {
   (void)state;
   static const uint8_t some[] = {0x00, 0x01, 0x07, 0x08, 0x38, 0x7E, 0x80, 0xC1, 0xFE};
   static const float values[] = {0, 0x1p-9f, 0x7p-9f, 0x1p-6f, 1, 448, -0.0f, -2.25f, -448};
-  for (size_t i = 0; i < sizeof some; i++) assert_int_equal(bits_of(df_e4m3_to_f32(some[i])), bits_of(values[i]));
+  for (size_t i = 0; i < sizeof some; i++)
+    assert_int_equal(df_bits_of_float(df_e4m3_to_f32(some[i])), df_bits_of_float(values[i]));
   for (uint32_t c = 0; c < 256; c++) {
     const int e = (int)(c >> 3 & 15), m = (int)(c & 7);
     const double mag = e ? ldexp(8 + m, e - 10) : ldexp(m, -9), want = c & 0x80 ? -mag : mag;
@@ -184,7 +181,7 @@ static void test_e4m3__all_codes(void **state) {
     if ((c & 0x7F) == 0x7F)
       assert_true(isnan(got));
     else
-      assert_int_equal(bits_of(got), bits_of((float)want));
+      assert_int_equal(df_bits_of_float(got), df_bits_of_float((float)want));
   }
 }
 
@@ -215,7 +212,7 @@ static void test_e4m3__all_codes_in_products(void **state) {
           if ((o & 0x7F) == 0x7F)
             assert_true(isnan(got));
           else if (want != 0)
-            assert_int_equal(bits_of(got), bits_of(want));
+            assert_int_equal(df_bits_of_float(got), df_bits_of_float(want));
           else
             assert_true(got == 0);
         }

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/bits.h"
 #include "base/size.h"
 #include "kernels/checkkern.h"
 #include "kernels/expf.h"
@@ -19,12 +20,6 @@ static const df_kernels *ref, *tier[DF_TIER_COUNT];
 static unsigned n_tiers;
 
 static const uint32_t sizes[] = {1, 2, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 32, 33, 47, 48, 49, 63, 64, 65, 97, 576};
-
-static uint32_t bits_of(float f) {
-  uint32_t u;
-  memcpy(&u, &f, sizeof u);
-  return u;
-}
 
 /* A read-only guarded input; side alternates with the call. */
 static ck_buf input(ck_rng *r, ck_fill f, size_t n) {
@@ -58,7 +53,7 @@ static void check_block_meaning(const float *x, const df_actq *b) {
   assert_int_equal(b->pad[1], 0);
   assert_true(b->scale_sum == b->scale * (float)(lo + hi));
   if (amax < (double)DF_QUANT_MIN) {
-    assert_int_equal(bits_of(b->scale), 0);
+    assert_int_equal(df_bits_of_float(b->scale), 0);
     assert_int_equal(top, 0);
     return;
   }
@@ -308,7 +303,7 @@ static void compare_add(ck_rng *r, ck_fill f, uint32_t n) {
     (t ? tier[t - 1] : ref)->add(got.data, x.data, n);
     for (uint32_t i = 0; i < n; i++) {
       float want = ((float *)y.data)[i] + ((float *)x.data)[i];
-      assert_int_equal(bits_of(((float *)got.data)[i]), bits_of(want));
+      assert_int_equal(df_bits_of_float(((float *)got.data)[i]), df_bits_of_float(want));
     }
     ck_free(&got);
   }

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/bits.h"
 #include "base/size.h"
 #include "kernels/checkkern.h"
 
@@ -89,13 +90,7 @@ void ck_fill_f16(ck_rng *r, ck_fill f, uint16_t *x, size_t n) {
   for (size_t i = 0; i < n; i++) x[i] = df_f32_to_f16(fmaxf(-60000.0f, fminf(60000.0f, one(r, f))));
 }
 
-static uint32_t bits(float f) {
-  uint32_t u;
-  memcpy(&u, &f, sizeof u);
-  return u;
-}
-
-static bool same(float a, float b) { return bits(a) == bits(b) || (isnan(a) && isnan(b)); }
+static bool same(float a, float b) { return df_bits_of_float(a) == df_bits_of_float(b) || (isnan(a) && isnan(b)); }
 
 void ck_same_f32(const float *want, const float *got, size_t n, const char *what, ...) {
   size_t bad = 0, first = 0;
@@ -110,7 +105,7 @@ void ck_same_f32(const float *want, const float *got, size_t n, const char *what
   vsnprintf(name, sizeof name, what, ap);
   va_end(ap);
   fail_msg("%s: %zu of %zu floats differ, first at %zu: want %.9g (%08x), got %.9g (%08x)", name, bad, n, first,
-           (double)want[first], bits(want[first]), (double)got[first], bits(got[first]));
+           (double)want[first], df_bits_of_float(want[first]), (double)got[first], df_bits_of_float(got[first]));
 }
 
 void ck_same_bytes(const void *want, const void *got, size_t bytes, const char *what, ...) {

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/size.h"
 #include "support/sample_files.h"
 
@@ -37,6 +38,25 @@ void device_files_write(device_files *f, const tiny_spec *s) {
 }
 
 void device_files_release(device_files *f) { test_dir_remove(f->dir); }
+
+int device_pair_setup(void **state, float gain) {
+  device_files *f = df_calloc(2, sizeof *f);
+  tiny_spec plain = tiny_spec_default(), rich = device_rich_spec(DF_Q8_0);
+  if (!f) return -1;
+  if (gain > 0) plain.gain = rich.gain = gain;
+  device_files_write(&f[0], &plain);
+  device_files_write(&f[1], &rich);
+  *state = f;
+  return 0;
+}
+
+int device_pair_teardown(void **state) {
+  device_files *f = *state;
+  device_files_release(&f[0]);
+  device_files_release(&f[1]);
+  df_free(f);
+  return 0;
+}
 
 static df_generate_params how(uint32_t i, bool small) {
   df_generate_params g = df_generate_params_default();

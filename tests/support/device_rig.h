@@ -23,6 +23,10 @@ typedef struct device_files {
 /* A target and its draft, both with matrices of the spec's type, the draft with a rank table. */
 void device_files_write(device_files *f, const tiny_spec *s);
 void device_files_release(device_files *f);
+/* Setup and teardown of a group of tests: two of them, the default model and a rich one of Q8_0 with random matrices of
+ * this gain (0: the default; more: drafts are accepted more often). *state becomes device_files[2]. */
+int device_pair_setup(void **state, float gain);
+int device_pair_teardown(void **state);
 /* Vectors and forms that the plain tiny model lacks: biases, head norms, an output matrix of its own. */
 tiny_spec device_rich_spec(df_dtype dtype);
 

@@ -35,6 +35,11 @@ static shadow_counts g_counts;
 
 void shadow_set(const shadow_options *o) { g_options = *o; }
 
+void shadow_like(bool a_card) {
+  const shadow_options o = {.like_a_card = a_card};
+  shadow_set(&o);
+}
+
 shadow_counts shadow_take_counts(void) {
   const shadow_counts c = g_counts;
   g_counts = (shadow_counts){.mapped = c.mapped};

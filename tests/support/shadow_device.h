@@ -18,6 +18,7 @@ typedef struct shadow_options {
 
 /* What devices opened from now on are like; default: all zero. */
 void shadow_set(const shadow_options *o);
+void shadow_like(bool a_card); /* with all else by default */
 /* Makes the name "shadow" known to df_device_open. */
 void shadow_provide(void);
 

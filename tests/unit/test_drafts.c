@@ -22,28 +22,8 @@ static void must(df_status s, const df_error *err) {
 }
 
 static int setup(void **state) {
-  device_files *f = df_calloc(2, sizeof *f);
-  tiny_spec plain = tiny_spec_default(), rich = device_rich_spec(DF_Q8_0);
-  if (!f) return -1;
-  plain.gain = rich.gain = 0.3f; /* so that drafts are accepted more often */
   shadow_provide();
-  device_files_write(&f[0], &plain);
-  device_files_write(&f[1], &rich);
-  *state = f;
-  return 0;
-}
-
-static int teardown(void **state) {
-  device_files *f = *state;
-  device_files_release(&f[0]);
-  device_files_release(&f[1]);
-  df_free(f);
-  return 0;
-}
-
-static void like(bool a_card) {
-  const shadow_options o = {.like_a_card = a_card};
-  shadow_set(&o);
+  return device_pair_setup(state, 0.3f); /* drafts are accepted often */
 }
 
 /* ---- ops ------------------------------------------------------------------------------------------------ */
@@ -136,7 +116,7 @@ static void test_embed__takes_drafts(void **state) {
 /* ---- steps ---------------------------------------------------------------------------------------------- */
 
 static void compare(const device_files *f, bool a_card, uint32_t step) {
-  like(a_card);
+  shadow_like(a_card);
   const uint32_t accepted = device_group_compare(f, "shadow", step);
   if (accepted < 200) fail_msg("%u drafts stood: the test says little", accepted);
 }
@@ -152,7 +132,7 @@ static void test_step__texts_of_the_processor(void **state) {
 static void test_step__mixed_groups(void **state) {
   const device_files *f = *state;
   uint32_t accepted = 0;
-  like(true);
+  shadow_like(true);
   for (uint32_t width = 2; width <= 16; width += 2)
     for (uint32_t sampled = 1; sampled < 8; sampled++) {
       device_text want[GROUP_MOST], got[GROUP_MOST];
@@ -175,5 +155,5 @@ int main(void) {
       cmocka_unit_test(test_step__mixed_groups),
       cmocka_unit_test(test_step__texts_of_the_processor),
   };
-  return cmocka_run_group_tests_name("drafts", tests, setup, teardown);
+  return cmocka_run_group_tests_name("drafts", tests, setup, device_pair_teardown);
 }

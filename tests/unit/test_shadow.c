@@ -26,33 +26,14 @@ static void must(df_status s, const df_error *err) {
 }
 
 static int setup(void **state) {
-  device_files *f = df_calloc(2, sizeof *f);
-  const tiny_spec plain = tiny_spec_default(), rich = device_rich_spec(DF_Q8_0);
-  if (!f) return -1;
   shadow_provide();
-  device_files_write(&f[0], &plain);
-  device_files_write(&f[1], &rich);
-  *state = f;
-  return 0;
-}
-
-static int teardown(void **state) {
-  device_files *f = *state;
-  device_files_release(&f[0]);
-  device_files_release(&f[1]);
-  df_free(f);
-  return 0;
-}
-
-static void like(bool a_card) {
-  const shadow_options o = {.like_a_card = a_card};
-  shadow_set(&o);
+  return device_pair_setup(state, 0);
 }
 
 /* ---- the matrix of losslessness ------------------------------------------------------------------------- */
 
 static void check(const device_files *f, bool a_card, uint64_t combinations) {
-  like(a_card);
+  shadow_like(a_card);
   (void)shadow_take_counts();
   const df_check_summary sum = device_check(f, "shadow");
   const shadow_counts c = shadow_take_counts();
@@ -83,7 +64,7 @@ static void prompt_of(int32_t *ids, uint32_t n, uint32_t salt) {
 static void test_engine__settings(void **state) {
   const device_files *f = *state;
   for (uint32_t i = 0; i < 4; i++) {
-    like(i / 2);
+    shadow_like(i / 2);
     device_compare(&f[i % 2], "shadow", i < 2);
   }
   assert_int_equal(shadow_take_counts().mapped, 0);
@@ -104,7 +85,7 @@ static void test_logits__come_when_asked_for(void **state) {
     g.max_tokens = 10;
     g.ignore_eos = true;
     g.sampling.temperature = sampled ? 0.7f : 0;
-    like(true);
+    shadow_like(true);
     prompt_of(ids, 9, 1);
     must(df_model_open(f[0].target, &mp, &m, &err), &err);
     must(df_session_create(m, NULL, NULL, &s, &err), &err);
@@ -128,7 +109,7 @@ static void test_score__same_numbers(void **state) {
     df_session *s = NULL;
     df_model_params mp = df_model_params_default();
     mp.device = i ? "shadow" : "cpu";
-    like(true);
+    shadow_like(true);
     must(df_model_open(f[1].target, &mp, &m, &err), &err);
     must(df_session_create(m, NULL, NULL, &s, &err), &err);
     must(df_session_score(s, ids, 60, score[i], NULL, NULL, &err), &err);
@@ -168,7 +149,7 @@ static void test_masks__travel(void **state) {
   static float want[6 * 300], got[6 * 300], other[6 * 300];
   (void)state;
   for (int a_card = 0; a_card < 2; a_card++) {
-    like(a_card == 1);
+    shadow_like(a_card == 1);
     (void)masked_logits(NULL, DF_MASK_FULL, want);
     assert_memory_equal(want, masked_logits("shadow", DF_MASK_FULL, got), sizeof want);
     (void)masked_logits(NULL, DF_MASK_QLEN, other);
@@ -183,7 +164,7 @@ static void test_recurrent__refused(void **state) {
   (void)state;
   df_error err = {0};
   const tiny_spec spec = tiny_spec_default();
-  like(false);
+  shadow_like(false);
   df_model *m = tiny_open_on(&spec, 1, "shadow");
   const df_attn_shape shape = tiny_shape(m);
   df_recurrent_state rs;
@@ -211,7 +192,7 @@ static void test_recurrent__refused(void **state) {
 static void test_scratch__not_the_hosts(void **state) {
   (void)state;
   const tiny_spec spec = tiny_spec_default();
-  like(false);
+  shadow_like(false);
   df_model *m = tiny_open_on(&spec, 1, "shadow");
   tiny_target x;
   const tiny_options o = {0};
@@ -256,7 +237,7 @@ static void test_room__too_little(void **state) {
   assert_int_equal(df_session_create(m, NULL, NULL, &s, &err), DF_ERR_MEMORY);
   df_model_close(m);
   assert_int_equal(shadow_take_counts().mapped, 0);
-  like(false);
+  shadow_like(false);
 }
 
 /* A run that fails ends the requests of its pass; a device that stays lost ends every later one. */
@@ -284,7 +265,7 @@ static void test_run__fails(void **state) {
   }
   df_session_free(s);
   df_model_close(m);
-  like(false);
+  shadow_like(false);
 }
 
 /* ---- lowering ------------------------------------------------------------------------------------------- */
@@ -343,5 +324,5 @@ int main(void) {
       cmocka_unit_test(test_check__like_the_processor),
       cmocka_unit_test(test_check__like_a_card),
   };
-  return cmocka_run_group_tests_name("shadow", tests, setup, teardown);
+  return cmocka_run_group_tests_name("shadow", tests, setup, device_pair_teardown);
 }

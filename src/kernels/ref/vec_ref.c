@@ -5,20 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "kernels/expf.h"
 #include "kernels/tables.h"
-
-static uint32_t bits_of(float f) {
-  uint32_t u;
-  memcpy(&u, &f, sizeof u);
-  return u;
-}
-
-static float float_of(uint32_t u) {
-  float f;
-  memcpy(&f, &u, sizeof f);
-  return f;
-}
 
 float df_exp(float x) {
   float c = x > DF_EXP_MAX ? DF_EXP_MAX : x;
@@ -32,7 +21,7 @@ float df_exp(float x) {
   q = fmaf(q, r, DF_EXP_C2);
   float p = fmaf(q, r * r, r) + 1.0f;
   if (c < DF_EXP_MIN) return 0.0f;
-  return float_of(bits_of(p) + (bits_of(t) << 23));
+  return df_float_of_bits(df_bits_of_float(p) + (df_bits_of_float(t) << 23));
 }
 
 static float tree16(float v[16]) {
@@ -46,7 +35,7 @@ static float tree16(float v[16]) {
 static uint32_t max_abs_bits(const float *x) {
   uint32_t m = 0;
   for (int i = 0; i < DF_QBLOCK; i++) {
-    uint32_t a = bits_of(x[i]) & 0x7fffffffu;
+    uint32_t a = df_bits_of_float(x[i]) & 0x7fffffffu;
     if (a > m) m = a;
   }
   return m;
@@ -56,10 +45,10 @@ static void quantize_block(const float *x, df_actq *b) {
   uint32_t m = max_abs_bits(x);
   memset(b, 0, sizeof *b);
   if (m >= 0x7f800000u) {
-    b->scale = b->scale_sum = float_of(DF_QUANT_NAN_BITS);
+    b->scale = b->scale_sum = df_float_of_bits(DF_QUANT_NAN_BITS);
     return;
   }
-  float amax = float_of(m);
+  float amax = df_float_of_bits(m);
   if (amax < DF_QUANT_MIN) return;
   float inv = 127.0f / amax;
   int32_t sum[2] = {0, 0};
