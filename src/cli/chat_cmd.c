@@ -141,7 +141,7 @@ static df_status regen(df_chat *c, bool *answer, df_error *err) {
 
 static df_status stats(const df_chat *c, df_error *err) {
   if (!c->has_last) return DF_FAIL(err, DF_ERR_ARGUMENT, "there is no answer yet");
-  df_stats_print(stderr, &c->cli->term, &c->last, c->last_finish, NULL);
+  df_stats_print(stderr, &c->cli->term, &c->last, c->last_finish, c->l.width > 1, NULL);
   fprintf(stderr, "context      %6u of %u positions\n", c->used, df_session_n_ctx(c->l.session));
   return DF_OK;
 }

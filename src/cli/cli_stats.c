@@ -48,7 +48,8 @@ static void print_widths(FILE *out, const df_stats *st, const char *bold, const 
   fputc('\n', out);
 }
 
-void df_stats_print(FILE *out, const df_term *t, const df_stats *st, df_finish finish, const char *note) {
+void df_stats_print(FILE *out, const df_term *t, const df_stats *st, df_finish finish, bool could_draft,
+                    const char *note) {
   const char *bold = df_term_err(t, DF_STYLE_BOLD), *off = df_term_err(t, DF_STYLE_RESET);
   double pp = df_stats_prompt_speed(st), tg = df_stats_generation_speed(st);
   fprintf(out, "%sprompt%s      %6u tokens", bold, off, st->prompt_tokens);
@@ -65,6 +66,8 @@ void df_stats_print(FILE *out, const df_term *t, const df_stats *st, df_finish f
     fputc('\n', out);
     df_stats_bars(out, st, df_term_columns(STDERR_FILENO), df_term_err(t, DF_STYLE_CYAN), off);
     print_widths(out, st, bold, off);
+  } else if (could_draft && st->steps) {
+    fprintf(out, "%sdrafting%s    nothing drafted: plain decoding promised to be faster\n", bold, off);
   }
   fprintf(out, "%stime%s        first token %.0f ms, prompt %.0f ms, generation %.0f ms%s%s\n", bold, off,
           st->first_token_ms, st->prefill_ms, st->decode_ms, note ? ", " : "", note ? note : "");

@@ -14,8 +14,10 @@
 #include "engine/timings.h"
 #include "format/json.h"
 
-/* Block of lines on `out` (standard error colours). seed_note: NULL or text for the last line. */
-void df_stats_print(FILE *out, const df_term *t, const df_stats *st, df_finish finish, const char *note);
+/* Block of lines on `out` (standard error colours). could_draft: there was a draft. note: NULL or text for the last
+ * line. */
+void df_stats_print(FILE *out, const df_term *t, const df_stats *st, df_finish finish, bool could_draft,
+                    const char *note);
 /* One line for the chat: prompt and generation speed, accept length, context used. */
 void df_stats_line(FILE *out, const df_term *t, const df_stats *st, df_finish finish, uint32_t used, uint32_t n_ctx);
 /* Acceptance by drafted position as bars; nothing when nothing was drafted. */

@@ -124,14 +124,14 @@ static df_status print_json(const df_cli *cli, const df_loaded *l, const df_answ
 }
 
 /* Ends the text with a line end, then the statistics. */
-static void finish_text(const df_cli *cli, const df_answer *a, const df_generate_params *g) {
+static void finish_text(const df_cli *cli, const df_loaded *l, const df_answer *a, const df_generate_params *g) {
   if (a->text.len == 0 || a->text.data[a->text.len - 1] != '\n') fputc('\n', stdout);
   (void)fflush(stdout);
   if (!df_opt_on(&cli->opts, OPT_STATS, true)) return;
   char note[48] = "";
   if (g->sampling.temperature > 0) (void)snprintf(note, sizeof note, "seed %llu", (unsigned long long)g->sampling.seed);
   fputc('\n', stderr);
-  df_stats_print(stderr, &cli->term, &a->result.stats, a->result.finish, note[0] ? note : NULL);
+  df_stats_print(stderr, &cli->term, &a->result.stats, a->result.finish, l->width > 1, note[0] ? note : NULL);
 }
 
 int df_verb_run(df_cli *cli) {
@@ -159,7 +159,7 @@ int df_verb_run(df_cli *cli) {
   if (json)
     st = print_json(cli, &l, &a, &g, &err);
   else
-    finish_text(cli, &a, &g);
+    finish_text(cli, &l, &a, &g);
 done:;
   int status = st == DF_OK ? DF_EXIT_OK : df_cli_report(cli, &err);
   df_ids_free(ids);

@@ -53,6 +53,8 @@ listed 'two suites, no test twice' 'unit/test_a unit/test_b' --suite one,three
 listed 'single tests' 'unit/test_b e2e/d.sh' --suite unit/test_b,e2e/d.sh
 listed 'a filter' 'unit/test_b' --filter '_b$'
 listed 'a filter within a suite' '' --suite one --filter '_b$'
+listed 'all but a suite' 'unit/test_b' --suite unit --without one
+listed 'all but a test' 'unit/test_a' --suite unit --without unit/test_b
 listed 'first share' 'unit/test_a kernels/test_c' --shard 1/2
 listed 'second share' 'unit/test_b e2e/d.sh' --shard 2/2
 listed 'more shares than tests' '' --shard 5/5
