@@ -256,8 +256,11 @@ static void float_case(rig *r, df_dtype t, uint32_t rows) {
 static void pass_case(rig *r, df_dtype t, uint32_t rows) {
   static const struct {
     const char *name;
-    uint32_t cluster, tiles;
-  } ways[] = {{"usual", 0, 0}, {"clusters of 4", 4, 5}, {"single blocks", 1, 12}};
+    uint32_t cluster, tiles, words;
+  } ways[] = {{"usual", 0, 0, 3},
+              {"clusters of 4", 4, 5, 3},
+              {"single blocks, counted", 1, 12, 0},
+              {"single blocks, words", 1, 12, 8}};
   static program p;
   program_make(r, &p, t, rows);
   const size_t logits = (size_t)p.batch->n_out * g_shape.vocab * sizeof(float);
@@ -265,10 +268,11 @@ static void pass_case(rig *r, df_dtype t, uint32_t rows) {
   uint8_t *want = df_alloc(all), *got = df_alloc(all);
   const df_cuda_tuning usual = df_cuda_tune;
   r->env.overlap = true;
-  for (uint32_t i = 0; i < (rows <= 8 ? 4u : 3u); i++) {
+  for (uint32_t i = 0; i < (rows <= 8 ? 5u : 3u); i++) {
     r->whole = i > 0;
     if (i) df_cuda_tune.persist_cluster = ways[i - 1].cluster;
     if (i) df_cuda_tune.persist_tiles = ways[i - 1].tiles;
+    if (i) df_cuda_tune.persist_words = ways[i - 1].words;
     rig_run_device(r, &p.list, rows, 1, i == 0);
     df_cuda_tune = usual;
     rig_fetch(r, p.logits, logits, i ? got : want);

@@ -51,9 +51,9 @@ static uint32_t attribute(cudaDeviceAttr a, int device) {
 }
 
 static int prepare_all(size_t shared_bytes) {
-  int (*const init[])(size_t) = {df_cuda_rows_init, df_cuda_mma_init, df_cuda_gemm_init, df_cuda_quant_init,
-                                 df_cuda_f8_init,   df_cuda_attn_init, df_cuda_persist_init,
-                                 df_cuda_persist_quant_init};
+  int (*const init[])(size_t) = {df_cuda_rows_init,    df_cuda_mma_init,          df_cuda_gemm_init,
+                                 df_cuda_quant_init,   df_cuda_f8_init,           df_cuda_attn_init,
+                                 df_cuda_persist_init, df_cuda_persist_quant_init};
   for (int (*f)(size_t) : init) {
     const int e = f(shared_bytes);
     if (e) return e;

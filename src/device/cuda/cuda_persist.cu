@@ -15,11 +15,12 @@ DF_DEV void persist_product(const persist_self &me, const persist_stage &st, uin
   const mma_args &a = st.product;
   const persist_product_layout l = persist_place_product(a.k, a.cap, a.pair, a.norm_w != 0);
   const uint32_t first = persist_first(st.shift), live = mma_live(a);
+  const product_words words = {st.words, (uint8_t *)me.p.state, persist_stamp(me, 0), stage};
   if (a.norm_w) product_fetch((float *)(me.work + l.norm_w), a.norm_w, a.k);
-  persist_wait(me, st, stage);
+  if (!st.words.in) persist_wait(me, st, stage);
   if (st.has_tap) persist_tap(st, first, math_min(st.units, gridDim.x));
-  product_operand<F16>(a, l, me.work, live, first == 0);
-  product_strips<F16>(a, l, me.work, live, first, s);
+  product_operand<F16>(a, l, me.work, live, first == 0, words);
+  product_strips<F16>(a, l, me.work, live, first, words, s);
 }
 
 /* The same by clusters. */
@@ -55,7 +56,6 @@ DF_DEV void persist_clustered(const persist_self &me, const persist_stage &st, u
 }
 
 /* The block's share of the chunks at `place`; kept: slots, masks and tables of its only chunk are in place. */
-template <bool MANY>
 DF_DEV void many_chunks(const persist_self &me, const persist_stage &st, uint32_t stage, const attn_block &t,
                         uint32_t share, bool kept, bool wait) {
   const attn_args &a = st.attn;
@@ -70,17 +70,15 @@ DF_DEV void many_chunks(const persist_self &me, const persist_stage &st, uint32_
     if (!kept) {
       attn_prepare(a, t, l, shared, c);
       port_block_sync();
-      if (!MANY) end = mattn_end(l, shared);
       if (threadIdx.x == 0) keep->end = end;
     }
     chunk_fetch_old<true>(a, t, l, shared);
     if (wait) persist_wait(me, st, stage);
     wait = false;
-    mattn_chunk<MANY>(a, t, l, shared, c, c < t.c0 + a.shares, end);
+    mattn_chunk<true>(a, t, l, shared, c, c < t.c0 + a.shares, end);
   }
 }
 
-template <bool MANY>
 DF_DEV void many_attn(const persist_self &me, const persist_stage &st, uint32_t stage) {
   const attn_args &a = st.attn;
   persist_kept *const keep = (persist_kept *)(me.work + me.p.kept_at);
@@ -98,7 +96,7 @@ DF_DEV void many_attn(const persist_self &me, const persist_stage &st, uint32_t 
       keep->only = u + gridDim.x >= st.units && t.c0 + u / places + a.shares >= t.c1;
     }
     if (!live) continue;
-    many_chunks<MANY>(me, st, stage, t, u / places, kept, wait);
+    many_chunks(me, st, stage, t, u / places, kept, wait);
     wait = false;
   }
 }
@@ -140,11 +138,17 @@ DF_DEV void persist_run(const persist_self &me, const persist_stage &st, uint32_
     return;
   }
   if (st.kind == PERSIST_ATTN) {
-    many_attn<MANY>(me, st, stage);
+    if (MANY)
+      many_attn(me, st, stage);
+    else
+      persist_attn<true>(me, st, stage);
     return;
   }
   if (st.kind == PERSIST_MERGE) {
-    many_merge<F16>(me, st, stage);
+    if (MANY)
+      many_merge<F16>(me, st, stage);
+    else
+      persist_run_merge<true>(me, st, stage);
     return;
   }
   persist_wait(me, st, stage);
@@ -184,23 +188,24 @@ __global__ void __launch_bounds__(MMA_THREADS, 1) persist_kernel(const __grid_co
   persist_stream s = pstream_begin<C>(p, l, shared);
   persist_cluster c = {};
   if (C > 1) c = persist_meet(p, l, shared);
+  /* One barrier ends a stage: its work is done, and the arguments of the next two are there. Its own are overwritten
+   * from then on. */
   for (uint32_t i = 0, at = 0, next = 1; i < p.n_stages; i++) {
     stream_rest(s);
-    port_copy_wait<0>();
-    port_block_sync();
     const persist_stage &st = *(const persist_stage *)(shared + l.stages + at * PERSIST_STAGE_BYTES);
     persist_foresee(*(const persist_stage *)(shared + l.stages + next * PERSIST_STAGE_BYTES), i);
     at = next;
     next = next + 1 == PERSIST_STAGES ? 0 : next + 1;
     persist_open(p, shared + l.stages + next * PERSIST_STAGE_BYTES, i + 2);
     const bool together = C > 1 && st.kind == PERSIST_PRODUCT;
-    if ((together ? persist_turn(s.place, s.blocks, st.shift) : persist_first(st.shift)) >= st.units) continue;
-    persist_run<F16, NT, MANY, C>(me, st, i, s, c);
-    if (C > 1 && st.packs & PERSIST_PACKS_OUT) port_fence_async();
+    const bool mine = (together ? persist_turn(s.place, s.blocks, st.shift) : persist_first(st.shift)) < st.units;
+    const bool counted = mine && !st.words.to, fenced = C > 1 && mine && (st.packs & PERSIST_PACKS_OUT);
+    if (mine) persist_run<F16, NT, MANY, C>(me, st, i, s, c);
+    if (fenced) port_fence_async();
+    port_copy_wait<0>();
     port_block_sync();
-    if (threadIdx.x == 0) port_grid_arrive(persist_count(p, i));
+    if (counted && threadIdx.x == 0) port_grid_arrive(persist_count(p, i));
   }
-  port_copy_wait<0>();
   persist_end(me);
 }
 
@@ -213,11 +218,10 @@ static int persist_start(const df_cuda_env *env, const persist_args &p, const st
 }
 
 int df_cuda_persist_start(const df_cuda_env *env, const persist_args &p, uint32_t blocks, const df_cuda_list *l) {
-  enum { MANY = 8 /* queries of a block of attention, from the next one on */ };
   start_shape s = {dim3(blocks), MMA_THREADS, l->shared, p.cluster};
   s.together = true;
-  return l->f16 ? persist_start<true>(env, p, s, l->queries > MANY)
-                : persist_start<false>(env, p, s, l->queries > MANY);
+  return l->f16 ? persist_start<true>(env, p, s, l->queries > PERSIST_FEW)
+                : persist_start<false>(env, p, s, l->queries > PERSIST_FEW);
 }
 
 int df_cuda_persist_init(size_t shared_bytes) {

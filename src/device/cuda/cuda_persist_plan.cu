@@ -69,6 +69,50 @@ static bool takes_weights(planner *p, const df_weights *w) {
   return true;
 }
 
+/* ---- words ---- */
+
+/* Words in place of rows at y, ld values apart: where they are, 0 when there is no more room for such. */
+static uint32_t words_of(planner *p, const float *y, size_t rows, uint32_t ld) {
+  uint32_t i = 0;
+  while (i < p->n_words && (p->words[i].y != y || p->words[i].ld != ld)) i++;
+  if (i == WORDS) return 0;
+  if (i == p->n_words) {
+    p->words[p->n_words++] = {y, (uint32_t)(p->words_at + p->words_bytes), NO_STAGE, ld};
+    p->words_bytes += (rows * ld * sizeof(uint2) + 127) & ~(size_t)127;
+  }
+  p->words[i].stage = p->out.n_stages - 1;
+  return p->words[i].at;
+}
+
+/* The rows at x, k values each, come as words when the stage in front makes just these. Where; 0: they do not. */
+static uint32_t words_in(planner *p, const float *x, size_t ld) {
+  const persist_maker m = p->maker;
+  if (p->env->max_rows > df_cuda_tune.persist_words || p->tap || !m.y || x != m.y || m.ld != ld) return 0;
+  const uint32_t at = words_of(p, m.y, p->env->max_rows, (uint32_t)m.ld);
+  if (m.words) m.words->to = at;
+  return at;
+}
+
+/* What is added to was written as words, or plainly. */
+static void words_old(planner *p, const mma_args *a, persist_words *w) {
+  for (uint32_t i = 0; i < p->n_words; i++) {
+    if (p->words[i].y != a->part[0].y) continue;
+    if (a->add && p->words[i].stage != NO_STAGE) {
+      w->old = p->words[i].at;
+      w->old_stage = p->words[i].stage;
+    }
+    p->words[i].stage = NO_STAGE;
+  }
+}
+
+/* What the next stage may take as words: one part whose rows are all of it, or q, k and v in rows of their own. */
+static persist_maker maker_of(const mma_args *a, persist_stage *st) {
+  const mma_part *const m = a->part;
+  const bool one = a->n_parts == 1 || a->pair, qkv = a->n_parts == 3 && m[0].ld == m[1].ld && m[0].ld == m[2].ld;
+  if (one ? m[0].ld != m[0].n : !qkv) return {};
+  return {m[0].y, one ? 0 : m[1].y, one ? 0 : m[2].y, m[0].ld, st ? &st->words : 0};
+}
+
 /* ---- products ---- */
 
 /* Blocks read rows and norm weights by quads. */
@@ -92,10 +136,15 @@ static persist_stage *add_product(planner *p, const mma_args *a, size_t work) {
 static persist_stage *add_float_product(planner *p, const mma_args *a) {
   const bool packed = p->packed && !a->norm_w && a->x == p->packed && a->k == p->packed_k;
   const uint32_t rows = p->env->max_rows;
+  persist_words w = {};
+  if (p->cluster == 1 && !p->maker.k) w.in = words_in(p, a->x, a->k);
+  words_old(p, a, &w);
   persist_stage *st = add_product(p, a,
                                   p->cluster > 1 ? persist_place_cluster(a->k, rows, a->norm_w != 0, p->cluster).bytes
                                                  : persist_place_product(a->k, rows, a->pair, a->norm_w != 0).bytes);
   if (st && packed) st->packs |= PERSIST_PACKS_IN;
+  if (st) st->words = w;
+  if (p->cluster == 1) p->maker = maker_of(a, st);
   return st;
 }
 
@@ -232,48 +281,6 @@ static float *hold_rows(planner *p, const df_act *out) {
 }
 
 /* The weights of x->w, its rows in place. */
-/* Words in place of rows at y, ld values apart: where they are, 0 when there is no more room for such. */
-static uint32_t words_of(planner *p, const float *y, size_t rows, uint32_t ld) {
-  uint32_t i = 0;
-  while (i < p->n_words && (p->words[i].y != y || p->words[i].ld != ld)) i++;
-  if (i == WORDS) return 0;
-  if (i == p->n_words) {
-    p->words[p->n_words++] = {y, (uint32_t)(p->words_at + p->words_bytes), NO_STAGE, ld};
-    p->words_bytes += (rows * ld * sizeof(uint2) + 127) & ~(size_t)127;
-  }
-  p->words[i].stage = p->out.n_stages - 1;
-  return p->words[i].at;
-}
-
-/* The rows at x, k values each, come as words when the stage in front makes just these. Where; 0: they do not. */
-static uint32_t words_in(planner *p, const float *x, size_t ld) {
-  const persist_maker m = p->maker;
-  if (p->env->max_rows > df_cuda_tune.persist_words || p->tap || !m.y || x != m.y || m.ld != ld) return 0;
-  const uint32_t at = words_of(p, m.y, p->env->max_rows, (uint32_t)m.ld);
-  if (m.quant) m.quant->to = at;
-  return at;
-}
-
-/* What is added to was written as words, or plainly. */
-static void words_old(planner *p, quant_product *x) {
-  for (uint32_t i = 0; i < p->n_words; i++) {
-    if (p->words[i].y != x->a.part[0].y) continue;
-    if (x->a.add && p->words[i].stage != NO_STAGE) {
-      x->q.old = p->words[i].at;
-      x->q.old_stage = p->words[i].stage;
-    }
-    p->words[i].stage = NO_STAGE;
-  }
-}
-
-/* What the next stage may take as words: one part whose rows are all of it, or q, k and v in rows of their own. */
-static persist_maker maker_of(const mma_args *a, persist_stage *st) {
-  const mma_part *const m = a->part;
-  const bool one = a->n_parts == 1 || a->pair, qkv = a->n_parts == 3 && m[0].ld == m[1].ld && m[0].ld == m[2].ld;
-  if (one ? m[0].ld != m[0].n : !qkv) return {};
-  return {m[0].y, one ? 0 : m[1].y, one ? 0 : m[2].y, m[0].ld, st ? &st->quant : 0};
-}
-
 static bool add_quant(planner *p, quant_product *x) {
   const float *const end = x->a.x + (size_t)p->env->max_rows * x->a.k;
   x->a.vector = (uintptr_t)x->a.x % 16 == 0;
@@ -286,10 +293,11 @@ static bool add_quant(planner *p, quant_product *x) {
   plan_turns(p, x);
   p->blocks += (uint64_t)x->a.strips * (x->a.pair ? 2 : 1) * (x->a.k / DF_QBLOCK);
   for (uint32_t i = 0; i < (x->a.pair ? 1 : x->a.n_parts); i++) add_quant_entry(p, x, i);
-  if (!p->maker.k) x->q.in = words_in(p, x->a.x, x->a.k);
-  words_old(p, x);
+  persist_words w = {};
+  if (!p->maker.k) w.in = words_in(p, x->a.x, x->a.k);
+  words_old(p, &x->a, &w);
   persist_stage *st = add_product(p, &x->a, pquant_place(x->a.k, p->env->max_rows, x->q, x->a.norm_w != 0).bytes);
-  if (st) st->quant = x->q;
+  if (st) st->quant = x->q, st->words = w;
   p->maker = maker_of(&x->a, st);
   return true;
 }
@@ -382,16 +390,15 @@ static uint32_t plan_attn(planner *p, const df_op *ops, uint32_t n) {
   const bool split = ops[1].kind == DF_OP_ATTN_SPLIT;
   if (split && (n < 3 || ops[2].kind != DF_OP_ATTN_MERGE)) return 0;
   df_op_attn to = *op;
-  if (op->out.q) {
-    to.out.f = hold_rows(p, &op->out);
-    to.tile_rows = math_min(op->tile_rows, p->env->max_rows); /* parts lie closer together */
-  }
+  if (op->out.q) to.out.f = hold_rows(p, &op->out);
+  if (p->cluster == 1) to.tile_rows = math_min(op->tile_rows, p->env->max_rows); /* parts lie closer together */
   if (!to.out.f || !op->parts || op->kv.type != DF_KV_F16 || (op->head_dim != 64 && op->head_dim != 128)) return 0;
   if (!df_cuda_attn_takes_rope(op, rope)) return 0;
   attn_args a;
   const uint32_t places = df_cuda_attn_plan(p->env, DF_OP_ATTN_SPLIT, &to, rope, false, &a);
   a.shares = math_max(1, math_min(blocks_of(p) / places, op->max_chunks));
-  const attn_layout l = attn_place(a.queries, op->head_dim, true, a.fresh_rows, !op->out.q);
+  const bool many = !op->out.q && (p->cluster > 1 || a.queries > PERSIST_FEW);
+  const attn_layout l = attn_place(a.queries, op->head_dim, true, a.fresh_rows, many);
   const size_t front = keeps_attn(p) ? l.slots : l.bytes;
   if (p->attn && (p->attn != l.bytes || p->attn_front != front)) return 0; /* layers of one shape */
   p->attn = l.bytes;
@@ -400,13 +407,13 @@ static uint32_t plan_attn(planner *p, const df_op *ops, uint32_t n) {
   const attn_args *before = p->last;
   const persist_maker m = p->maker;
   const bool own = m.k && rope->k == m.k && rope->v == m.v && rope->k_ld == m.ld && rope->v_ld == m.ld;
-  const uint32_t in = own ? words_in(p, op->q, op->q_ld) : 0;
-  const uint32_t parts = op->out.q ? parts_words(p, &to) : 0;
+  const uint32_t in = own && !many ? words_in(p, op->q, op->q_ld) : 0;
+  const uint32_t parts = many ? 0 : parts_words(p, &to);
   persist_stage *st = add_attn(p, PERSIST_ATTN, places * a.shares, a, before);
-  if (st) st->quant.in = in, st->quant.to = parts;
+  if (st) st->words.in = in, st->words.to = parts;
   st = add_attn(p, PERSIST_MERGE, places * a.queries, a, before);
-  if (st) st->quant.in = parts;
-  if (op->out.q) p->maker = {to.out.f, 0, 0, op->out.k, st ? &st->quant : 0};
+  if (st) st->words.in = parts;
+  if (!many) p->maker = {to.out.f, 0, 0, op->out.k, st ? &st->words : 0};
   if (!op->out.q) leaves_packed(p, st, &op->out);
   return split ? 3 : 2;
 }

@@ -9,11 +9,11 @@ DF_DEV void persist_product(const persist_self &me, const persist_stage &st, uin
   const mma_args &a = st.product;
   const pquant_layout l = pquant_place(a.k, a.cap, st.quant, a.norm_w != 0);
   const uint32_t first = persist_first(st.shift), live = mma_live(a);
-  const pquant_words words = {(uint8_t *)me.p.state, persist_stamp(me, 0), stage};
+  const product_words words = {st.words, (uint8_t *)me.p.state, persist_stamp(me, 0), stage};
   const pquant_self w = pquant_self_of(a, st.quant, words, live);
   const pquant_goal goal = pquant_goal_of(a, st.quant, w, first);
   if (a.norm_w) product_fetch((float *)(me.work + l.norm_w), a.norm_w, a.k);
-  if (!st.quant.in) persist_wait(me, st, stage);
+  if (!st.words.in) persist_wait(me, st, stage);
   if (st.has_tap) persist_tap(st, first, math_min(st.units, gridDim.x));
   pquant_input(a, st.quant, l, me.work, live, first == 0 && st.quant.out, words);
   pquant_strips(a, st.quant, w, l, me.work, first, goal, words, s);
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 1) persist_quant_kernel(const __g
     at = next;
     next = next + 1 == PERSIST_STAGES ? 0 : next + 1;
     persist_open(p, shared + l.stages + next * PERSIST_STAGE_BYTES, i + 2);
-    const bool mine = persist_first(st.shift) < st.units, counted = mine && !st.quant.to;
+    const bool mine = persist_first(st.shift) < st.units, counted = mine && !st.words.to;
     if (mine) persist_run(me, st, i, s);
     port_copy_wait<0>();
     port_block_sync();

@@ -22,7 +22,7 @@ typedef struct df_cuda_tuning {
   uint32_t attn_blocks;     /* blocks that split attention aims at, per multiprocessor */
   uint32_t rope_in_attn;    /* 1: the rotation may go into attention */
   uint32_t persist;         /* 1: a program may run as one kernel */
-  uint32_t persist_words;   /* most rows that quantised products hand to the next stage value by value */
+  uint32_t persist_words;   /* most rows that stages hand on value by value, where blocks work alone */
   uint32_t persist_steps;   /* (rows - 1) * 32-blocks of quantised weights of a block that an op may cost; 0: any */
   uint32_t persist_cluster; /* blocks that share a strip's k there: 1, 4; 0 = by rows and shape */
   uint32_t persist_tiles;   /* of a slot of a warp's ring there; 0 = by shape */

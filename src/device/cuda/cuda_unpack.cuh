@@ -42,9 +42,7 @@ DF_DEV float unpack_q6k(const uint8_t *strip, uint32_t k, uint32_t kb, uint32_t 
 }
 
 /* E4M3 code as the float it stands for: its bits behind the exponent are the value times 2^-120. */
-DF_DEV float unpack_e4m3(uint32_t code) {
-  return port_float((code & 0x80) << 24 | (code & 0x7F) << 20) * 0x1p120f;
-}
+DF_DEV float unpack_e4m3(uint32_t code) { return port_float((code & 0x80) << 24 | (code & 0x7F) << 20) * 0x1p120f; }
 
 /* Row r, column c of w on the device: exact value of the file. */
 DF_DEV float unpack_value(const df_weights *w, uint32_t r, uint32_t c) {

@@ -273,7 +273,8 @@ struct mma_goal {
   bool has_bias;
 };
 
-DF_DEV mma_goal goal_of(const mma_args &a, bool pair, uint32_t strip, const mma_element &e) {
+/* old: what the output is added to lies at its place. */
+DF_DEV mma_goal goal_of(const mma_args &a, bool pair, uint32_t strip, const mma_element &e, bool old = true) {
   mma_goal g = {0, 0, 0, false};
   if (!e.on) return g;
   const mma_part &p = a.part[pair ? 0 : mma_part_of(a, strip)];
@@ -283,7 +284,7 @@ DF_DEV mma_goal goal_of(const mma_args &a, bool pair, uint32_t strip, const mma_
   if (pair) return g;
   g.has_bias = p.bias != 0;
   if (g.has_bias) g.bias = p.bias[o];
-  if (a.add) g.old = port_load(g.y);
+  if (a.add && old) g.old = port_load(g.y);
   return g;
 }
 

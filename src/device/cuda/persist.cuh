@@ -11,10 +11,11 @@
  * blocks had seen the end of s - 2, and so on. So when stage s writes, all reads of stages before s - 1 are over, and
  * those of s - 1 as well. Taps are read by the blocks of the product that follows them, as part of that stage.
  *
- * Between products of quantised weights even that takes too long. There a value goes with a stamp beside it, the number
- * of its pass and stage, as one word of 8 bytes, and readers look at the words themselves until all are there. Such a
- * stage is not counted. Since a product reads whole rows, who sees one of its outputs knows that its block has read all
- * there was before, as with counts. Plain values are written too, for whoever reads them behind the next count.
+ * With few rows even that takes too long, where blocks work alone. There a value goes with a stamp beside it, the
+ * number of its pass and stage, as one word of 8 bytes, and readers look at the words themselves until all are there.
+ * Such a stage is not counted. Since a product reads whole rows, who sees one of its outputs knows that its block has
+ * read all there was before, as with counts. Plain values are written too, for whoever reads them behind the next
+ * count.
  */
 #ifndef DF_DEVICE_CUDA_PERSIST_CUH
 #define DF_DEVICE_CUDA_PERSIST_CUH
@@ -22,7 +23,7 @@
 #include "device/cuda/attn_tile.cuh"
 #include "device/cuda/mma_block.cuh"
 
-enum { PERSIST_SLOT_TILES = 8, PERSIST_LINE = 32 /* words */ };
+enum { PERSIST_SLOT_TILES = 8, PERSIST_LINE = 32 /* words */, PERSIST_FEW = 8 /* queries of a block of attention */ };
 
 typedef enum persist_kind {
   PERSIST_EMBED,
@@ -37,12 +38,16 @@ typedef struct persist_embed {
   df_op_embed op;
 } persist_embed;
 
+/* What comes or goes as words, bytes from `state` on; 0: nothing. */
+typedef struct persist_words {
+  uint32_t in, to;         /* what the stage reads, what it leaves */
+  uint32_t old, old_stage; /* products: what outputs are added to, and the stage that wrote it */
+} persist_words;
+
 /* Of a product of quantised weights, beside its mma_args. */
 typedef struct persist_quant {
   df_actq *out;                  /* the rows quantised; the first block writes them */
   uint32_t turn, buffers;        /* 32-blocks of a turn; sets of steps, in turns */
-  uint32_t in, old, to;          /* words, where: rows that come in, outputs that are added to, outputs; 0: none */
-  uint32_t old_stage;            /* that wrote old */
   bool two, twice;               /* a turn has two strips; some chain adds two products of a block */
   uint8_t pack[DF_LINEAR_PARTS]; /* of each part */
 } persist_quant;
@@ -56,6 +61,7 @@ typedef struct alignas(16) persist_stage {
   uint32_t again; /* attention: what the batch decides is as in the attention stage before */
   uint32_t packs; /* PERSIST_PACKS_IN, _OUT */
   df_op_tap tap;
+  persist_words words;
   persist_quant quant;
   union {
     mma_args product;

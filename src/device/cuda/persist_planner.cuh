@@ -32,7 +32,7 @@ typedef enum weights_form { FORM_ANY, FORM_BF16, FORM_F16, FORM_QUANT } weights_
 typedef struct persist_maker {
   const float *y, *k, *v; /* y NULL: nothing; k NULL: one matrix, else y is q */
   size_t ld;
-  persist_quant *quant; /* of the stage; only when stages are written */
+  persist_words *words; /* of the stage; only when stages are written */
 } persist_maker;
 
 /* The plan under way. With no room it only counts. */

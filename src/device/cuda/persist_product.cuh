@@ -24,6 +24,43 @@ DF_FRAG_FN persist_product_layout persist_place_product(uint32_t k, uint32_t cap
   return l;
 }
 
+/* ---- words ---- */
+
+/* Words of a product, where they are, and stamps: that of stage s of this pass is pass + s. */
+struct product_words {
+  persist_words at;
+  uint8_t *base;
+  uint32_t pass, stage;
+};
+
+DF_DEV uint2 *product_word(const product_words &w, uint32_t at, size_t i) { return (uint2 *)(w.base + at) + i; }
+
+/* n values (a multiple of 4) with this stamp to shared memory, as soon as they are there. */
+DF_DEV void product_look(float *to, const uint2 *from, uint32_t n, uint32_t stamp) {
+  enum { DEEP = 4 };
+#pragma unroll 1
+  for (uint32_t i0 = 2 * threadIdx.x; i0 < n; i0 += 2 * MMA_THREADS * DEEP) {
+    uint4 v[DEEP];
+    bool all;
+    do {
+      all = true;
+#pragma unroll
+      for (uint32_t d = 0; d < DEEP; d++)
+        if (i0 + 2 * MMA_THREADS * d < n) v[d] = port_words(from + i0 + 2 * MMA_THREADS * d);
+#pragma unroll
+      for (uint32_t d = 0; d < DEEP; d++)
+        if (i0 + 2 * MMA_THREADS * d < n) all &= v[d].y == stamp && v[d].w == stamp;
+      if (!all) port_look_again();
+    } while (!all);
+#pragma unroll
+    for (uint32_t d = 0; d < DEEP; d++)
+      if (i0 + 2 * MMA_THREADS * d < n)
+        *(float2 *)(to + i0 + 2 * MMA_THREADS * d) = {port_float(v[d].x), port_float(v[d].z)};
+  }
+}
+
+/* ---- rows ---- */
+
 /* n floats (whole quads) on their way to shared memory. */
 DF_DEV void product_fetch(float *to, const float *from, uint32_t n) {
 #pragma unroll 1
@@ -31,10 +68,17 @@ DF_DEV void product_fetch(float *to, const float *from, uint32_t n) {
 }
 
 /* Rows to shared memory, where their weights are already on the way, and their norm factors. */
-DF_DEV void product_norm(const mma_args &a, const persist_product_layout &l, uint8_t *work, uint32_t live) {
+DF_DEV void product_norm(const mma_args &a, const persist_product_layout &l, uint8_t *work, uint32_t live,
+                         const product_words &words) {
   float *const rows = (float *)work, *const factors = (float *)(work + l.factors);
 #pragma unroll 1
-  for (uint32_t r = 0; r < live; r++) product_fetch(rows + r * a.k, mma_row(a, r), a.k);
+  for (uint32_t r = 0; r < live; r++) {
+    const float *const from = mma_row(a, r);
+    if (words.at.in)
+      product_look(rows + r * a.k, product_word(words, words.at.in, from - a.x), a.k, words.pass + words.stage - 1);
+    else
+      product_fetch(rows + r * a.k, from, a.k);
+  }
   port_copy_commit();
   port_copy_wait<0>();
   port_block_sync();
@@ -81,15 +125,49 @@ DF_DEV void product_plain(const mma_args &a, const persist_product_layout &l, ui
   }
 }
 
+/* The same from words. */
+template <bool F16>
+DF_DEV void product_plain_words(const mma_args &a, const persist_product_layout &l, uint8_t *work, uint32_t r,
+                                const uint2 *x, uint32_t stamp) {
+  enum { DEEP = 4 };
+#pragma unroll 1
+  for (uint32_t k0 = 4 * threadIdx.x; k0 < a.k; k0 += 4 * MMA_THREADS * DEEP) {
+    uint4 lo[DEEP], hi[DEEP];
+    bool all;
+    do {
+      all = true;
+#pragma unroll
+      for (uint32_t d = 0; d < DEEP; d++) {
+        const uint2 *const at = x + math_min(k0 + 4 * MMA_THREADS * d, a.k - 4);
+        lo[d] = port_words(at);
+        hi[d] = port_words(at + 2);
+      }
+#pragma unroll
+      for (uint32_t d = 0; d < DEEP; d++)
+        all &= lo[d].y == stamp && lo[d].w == stamp && hi[d].y == stamp && hi[d].w == stamp;
+      if (!all) port_look_again();
+    } while (!all);
+#pragma unroll
+    for (uint32_t d = 0; d < DEEP; d++)
+      if (k0 + 4 * MMA_THREADS * d < a.k)
+        product_put<F16>(
+            a, work + l.b, r, k0 + 4 * MMA_THREADS * d,
+            make_float4(port_float(lo[d].x), port_float(lo[d].z), port_float(hi[d].x), port_float(hi[d].z)));
+  }
+}
+
 /* Activations as B operands of all tiles, normed when that is asked for. */
 template <bool F16>
 DF_DEV void product_operand(const mma_args &a, const persist_product_layout &l, uint8_t *work, uint32_t live,
-                            bool write_norm) {
-  if (a.norm_w) product_norm(a, l, work, live);
+                            bool write_norm, const product_words &words) {
+  if (a.norm_w) product_norm(a, l, work, live, words);
 #pragma unroll 1
   for (uint32_t r = 0; r < live; r++) {
     if (a.norm_w)
       product_normed<F16>(a, l, work, r, write_norm);
+    else if (words.at.in)
+      product_plain_words<F16>(a, l, work, r, product_word(words, words.at.in, (size_t)r * a.k),
+                               words.pass + words.stage - 1);
     else
       product_plain<F16>(a, l, work, r);
     if (a.k + 4 * threadIdx.x < df_frag_tiles(a.k) * DF_FRAG_K) /* the last tile's end */
@@ -132,9 +210,31 @@ DF_DEV void product_share(const mma_args &a, const uint8_t *b, bool on, float *s
   }
 }
 
+/* What the output is added to, when it comes as a word: asked for. */
+DF_DEV uint2 product_old(const mma_args &a, const mma_goal &g, const product_words &words) {
+  return words.at.old && g.y ? port_word(product_word(words, words.at.old, g.y - a.part[0].y)) : make_uint2(0, 0);
+}
+
+/* The output, plainly and (words.at.to) as a word. */
+DF_DEV void product_finish(const mma_args &a, mma_goal g, uint2 old, const float *sums, uint32_t half,
+                           const product_words &words) {
+  if (!g.y) return;
+  const size_t at = g.y - a.part[0].y;
+  if (words.at.old) {
+    while (old.y != words.pass + words.at.old_stage) {
+      port_look_again();
+      old = port_word(product_word(words, words.at.old, at));
+    }
+    g.old = port_float(old.x);
+  }
+  const float v = mma_value(a, a.pair, false, g, sums, half, threadIdx.x, 4);
+  if (words.at.to) port_word_put(product_word(words, words.at.to, at), v, words.pass + words.stage);
+  *g.y = v;
+}
+
 template <bool F16>
 DF_DEV void product_strips(const mma_args &a, const persist_product_layout &l, uint8_t *work, uint32_t live,
-                           uint32_t first, persist_stream &s) {
+                           uint32_t first, const product_words &words, persist_stream &s) {
   const uint8_t *const b = work + l.b + s.lane / 4 * 32 + s.lane % 4 * 8;
   const mma_element e = element_of<1>(threadIdx.x, 0, 4, live);
   const bool on = s.lane / 4 < live, pair = a.pair;
@@ -144,12 +244,13 @@ DF_DEV void product_strips(const mma_args &a, const persist_product_layout &l, u
 #pragma unroll 1
   for (uint32_t strip = first; strip < a.strips; strip += gridDim.x, turn ^= 1) {
     float *const slot = (float *)work + turn * (pair ? 2 : 1) * l.half;
-    const mma_goal g = goal_of(a, pair, strip, e);
+    const mma_goal g = goal_of(a, pair, strip, e, !words.at.old);
+    const uint2 old = product_old(a, g, words);
 #pragma unroll 1
     for (uint32_t h = 0; h < (pair ? 2u : 1u); h++) product_share<F16>(a, b, on, slot + h * l.half, s);
     if (2 * s.freed >= s.slots) stream_rest(s);
     port_block_sync();
-    mma_finish(a, pair, false, g, slot, l.half, threadIdx.x, 4);
+    product_finish(a, g, old, slot, l.half, words);
   }
 }
 

@@ -149,40 +149,6 @@ DF_DEV pquant_stream pquant_begin(const persist_args &p, const persist_layout &l
   return s;
 }
 
-/* ---- words ---- */
-
-/* Where words are, and stamps: that of stage s of this pass is pass + s. */
-struct pquant_words {
-  uint8_t *base;
-  uint32_t pass, stage;
-};
-
-DF_DEV uint2 *pquant_at(const pquant_words &w, uint32_t at, size_t i) { return (uint2 *)(w.base + at) + i; }
-
-/* n values (a multiple of 4) with this stamp to shared memory, as soon as they are there. */
-DF_DEV void pquant_look(float *to, const uint2 *from, uint32_t n, uint32_t stamp) {
-  enum { DEEP = 4 };
-#pragma unroll 1
-  for (uint32_t i0 = 2 * threadIdx.x; i0 < n; i0 += 2 * MMA_THREADS * DEEP) {
-    uint4 v[DEEP];
-    bool all;
-    do {
-      all = true;
-#pragma unroll
-      for (uint32_t d = 0; d < DEEP; d++)
-        if (i0 + 2 * MMA_THREADS * d < n) v[d] = port_words(from + i0 + 2 * MMA_THREADS * d);
-#pragma unroll
-      for (uint32_t d = 0; d < DEEP; d++)
-        if (i0 + 2 * MMA_THREADS * d < n) all &= v[d].y == stamp && v[d].w == stamp;
-      if (!all) port_look_again();
-    } while (!all);
-#pragma unroll
-    for (uint32_t d = 0; d < DEEP; d++)
-      if (i0 + 2 * MMA_THREADS * d < n)
-        *(float2 *)(to + i0 + 2 * MMA_THREADS * d) = {port_float(v[d].x), port_float(v[d].z)};
-  }
-}
-
 /* ---- rows ---- */
 
 /* A block that four neighbouring lanes have quantised, 8 values each: what math_quantized gives, for lane 0. */
@@ -276,7 +242,7 @@ DF_DEV void pquant_columns(const mma_args &a, const persist_quant &q, const pqua
 
 /* The live rows quantised in shared memory; norm weights are on the way already. */
 DF_DEV void pquant_input(const mma_args &a, const persist_quant &q, const pquant_layout &l, uint8_t *work,
-                         uint32_t live, bool write, const pquant_words &words) {
+                         uint32_t live, bool write, const product_words &words) {
   const uint32_t stamp = words.pass + words.stage - 1, rows = a.row_map || l.cols < a.k ? live : 1;
 #pragma unroll 1
   for (uint32_t k0 = 0; k0 < a.k; k0 += l.cols) {
@@ -285,8 +251,8 @@ DF_DEV void pquant_input(const mma_args &a, const persist_quant &q, const pquant
     for (uint32_t r = 0; r < rows; r++) {
       float *const to = (float *)(work + l.steps) + r * l.cols;
       const float *const from = mma_row(a, r) + k0;
-      if (q.in)
-        pquant_look(to, pquant_at(words, q.in, from - a.x), all, stamp);
+      if (words.at.in)
+        product_look(to, product_word(words, words.at.in, from - a.x), all, stamp);
       else
         product_fetch(to, from, all);
     }
@@ -452,7 +418,8 @@ struct pquant_self {
   const float *y0;             /* words lie as the plain values from here on */
 };
 
-DF_DEV pquant_self pquant_self_of(const mma_args &a, const persist_quant &q, const pquant_words &words, uint32_t live) {
+DF_DEV pquant_self pquant_self_of(const mma_args &a, const persist_quant &q, const product_words &words,
+                                  uint32_t live) {
   pquant_self w;
   w.turn = q.turn;
   w.buffers = q.buffers;
@@ -467,9 +434,9 @@ DF_DEV pquant_self pquant_self_of(const mma_args &a, const persist_quant &q, con
   w.pair = a.pair;
   w.add = a.add;
   w.step = (q.two && !a.pair ? 2 : 1) * gridDim.x;
-  w.old = q.old;
-  w.old_stamp = words.pass + q.old_stage;
-  w.to = q.to;
+  w.old = words.at.old;
+  w.old_stamp = words.pass + words.at.old_stage;
+  w.to = words.at.to;
   w.y0 = a.part[0].y;
   return w;
 }
@@ -489,14 +456,15 @@ DF_DEV pquant_goal pquant_goal_of(const mma_args &a, const persist_quant &q, con
 }
 
 /* What the output is added to, on its way. */
-DF_DEV uint2 pquant_old(const pquant_self &w, const pquant_goal &g, const pquant_words &words) {
+DF_DEV uint2 pquant_old(const pquant_self &w, const pquant_goal &g, const product_words &words) {
   if (!w.add || !g.y) return make_uint2(0, 0);
-  if (w.old) return port_word(pquant_at(words, w.old, g.y - w.y0));
+  if (w.old) return port_word(product_word(words, w.old, g.y - w.y0));
   return make_uint2(port_bits(port_load(g.y)), 0);
 }
 
 /* The outputs when their chains are through. All lanes of the warp call. */
-DF_DEV void pquant_finish(const pquant_self &w, const pquant_goal &g, uint2 old, const pquant_words &words, float acc) {
+DF_DEV void pquant_finish(const pquant_self &w, const pquant_goal &g, uint2 old, const product_words &words,
+                          float acc) {
   float v = acc;
   if (w.pair) v = math_silu_mul(acc, port_xor(acc, 16));
   if (!g.y) return;
@@ -505,11 +473,11 @@ DF_DEV void pquant_finish(const pquant_self &w, const pquant_goal &g, uint2 old,
   if (w.old) {
     while (old.y != w.old_stamp) {
       port_look_again();
-      old = port_word(pquant_at(words, w.old, i));
+      old = port_word(product_word(words, w.old, i));
     }
   }
   if (w.add) v = port_float(old.x) + v;
-  if (w.to) port_word_put(pquant_at(words, w.to, i), v, words.pass + words.stage);
+  if (w.to) port_word_put(product_word(words, w.to, i), v, words.pass + words.stage);
   *g.y = v;
 }
 
@@ -528,7 +496,7 @@ DF_DEV pquant_turn pquant_turn_of(const pquant_self &w, const pquant_layout &l, 
 
 /* The block's strips from `strip` on, whose goal is g. */
 DF_DEV void pquant_strips(const mma_args &a, const persist_quant &q, const pquant_self &w, const pquant_layout &l,
-                          uint8_t *work, uint32_t strip, pquant_goal g, const pquant_words &words, pquant_stream &s) {
+                          uint8_t *work, uint32_t strip, pquant_goal g, const product_words &words, pquant_stream &s) {
   uint32_t buffer = 0;
 #pragma unroll 1
   for (; strip < w.strips; g = pquant_goal_of(a, q, w, strip)) {

@@ -41,7 +41,7 @@ DF_DEV void persist_tap(const persist_stage &st, uint32_t first, uint32_t blocks
 }
 
 /* Words of this stage: that come in, or that it leaves. */
-DF_DEV uint2 *persist_words(const persist_self &me, uint32_t at) {
+DF_DEV uint2 *persist_word(const persist_self &me, uint32_t at) {
   return at ? (uint2 *)((uint8_t *)me.p.state + at) : 0;
 }
 DF_DEV uint32_t persist_stamp(const persist_self &me, uint32_t stage) { return me.pass * me.p.n_stages + stage; }
@@ -68,8 +68,8 @@ DF_DEV void persist_chunks(const persist_self &me, const persist_stage &st, uint
     }
     chunk_fetch_old<true>(a, t, l, shared);
     pattn_words w = {}, to = {};
-    if (WORDS) w = {persist_words(me, st.quant.in), a.op.q, persist_stamp(me, stage - 1)};
-    if (WORDS) to = {persist_words(me, st.quant.to), a.op.parts, persist_stamp(me, stage)};
+    if (WORDS) w = {persist_word(me, st.words.in), a.op.q, persist_stamp(me, stage - 1)};
+    if (WORDS) to = {persist_word(me, st.words.to), a.op.parts, persist_stamp(me, stage)};
     if (wait && !w.words) persist_wait(me, st, stage);
     wait = false;
     pattn_chunk(a, t, l, shared, c, c < t.c0 + a.shares, end, w, to);
@@ -120,8 +120,8 @@ DF_DEV void persist_run_merge(const persist_self &me, const persist_stage &st, u
       if (threadIdx.x == 0) keep->merge = t;
     }
     pattn_words in = {}, to = {};
-    if (WORDS) in = {persist_words(me, st.quant.in), a.op.parts, persist_stamp(me, stage - 1)};
-    if (WORDS) to = {persist_words(me, st.quant.to), 0, persist_stamp(me, stage)};
+    if (WORDS) in = {persist_word(me, st.words.in), a.op.parts, persist_stamp(me, stage - 1)};
+    if (WORDS) to = {persist_word(me, st.words.to), 0, persist_stamp(me, stage)};
     if (wait && !in.words) persist_wait(me, st, stage);
     wait = false;
     if (live && q < t.n) pattn_merge<WORDS>(a, t, q, lane, in, to);
