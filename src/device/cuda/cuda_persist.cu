@@ -19,6 +19,7 @@ DF_DEV void persist_product(const persist_self &me, const persist_stage &st, uin
   if (a.norm_w) product_fetch((float *)(me.work + l.norm_w), a.norm_w, a.k);
   if (!st.words.in) persist_wait(me, st, stage);
   if (st.has_tap) persist_tap(st, first, math_min(st.units, gridDim.x));
+  s.take = st.piece;
   product_operand<F16>(a, l, me.work, live, first == 0, words);
   product_strips<F16>(a, l, me.work, live, first, words, s);
 }
@@ -30,6 +31,7 @@ DF_DEV void persist_clustered(const persist_self &me, const persist_stage &st, u
   const mma_args &a = st.product;
   const persist_cluster_layout l = persist_place_cluster(a.k, a.cap, a.norm_w != 0, C);
   const uint32_t first = persist_turn(s.place, s.blocks, st.shift), live = mma_live(a);
+  s.take = st.piece;
   cluster_norm n = {};
   if (a.norm_w) n = cluster_norm_of<C>(a, c.rank, live);
   persist_wait(me, st, stage);

@@ -42,9 +42,22 @@ static void leaves_packed(planner *p, persist_stage *st, const df_act *out) {
   if (st) st->packs |= PERSIST_PACKS_OUT;
 }
 
-static void add_run(planner *p, const df_weights *w, const df_weights *u) {
+/* Tiles of a warp's longest run of k. */
+static uint32_t run_tiles(const planner *p, uint32_t k) {
   const uint32_t warps = p->cluster > 1 ? p->cluster * MMA_WARPS / 2 : (uint32_t)MMA_WARPS;
-  const uint32_t tiles = (df_frag_tiles(w->k) + warps - 1) / warps;
+  return (df_frag_tiles(k) + warps - 1) / warps;
+}
+
+/* Of that, what a slot takes: as even as it comes, but for runs whose parts are chained side by side. */
+static uint32_t run_piece(const planner *p, uint32_t k) {
+  const uint32_t run = run_tiles(p, k);
+  if (p->slot_tiles == 0 || (p->cluster == 1 && run <= PERSIST_SHORT)) return PERSIST_SLOT_TILES;
+  const uint32_t n = (run + p->slot_tiles - 1) / p->slot_tiles;
+  return (run + n - 1) / n;
+}
+
+static void add_run(planner *p, const df_weights *w, const df_weights *u) {
+  const uint32_t tiles = run_tiles(p, w->k);
   uint32_t i = 0;
   while (i < p->n_runs && p->run[i].tiles != tiles) i++;
   if (i == RUNS) return;
@@ -54,8 +67,13 @@ static void add_run(planner *p, const df_weights *w, const df_weights *u) {
 
 static void add_entry(planner *p, const df_weights *w, const df_weights *u, uint32_t strip0, uint32_t shift) {
   if (p->entries)
-    ((persist_entry *)p->entries)[p->out.n_entries] = {
-        w->data, u ? u->data : 0, strip0, strip0 + df_strips(w->n), df_frag_tiles(w->k), shift};
+    ((persist_entry *)p->entries)[p->out.n_entries] = {w->data,
+                                                       u ? u->data : 0,
+                                                       strip0,
+                                                       strip0 + df_strips(w->n),
+                                                       (uint16_t)df_frag_tiles(w->k),
+                                                       (uint16_t)run_piece(p, w->k),
+                                                       shift};
   p->out.n_entries++;
   add_run(p, w, u);
 }
@@ -63,7 +81,7 @@ static void add_entry(planner *p, const df_weights *w, const df_weights *u, uint
 static bool takes_weights(planner *p, const df_weights *w) {
   weights_form form = FORM_QUANT;
   if (df_cuda_needs_repack(w->pack)) form = w->pack == DF_PACK_F16 ? FORM_F16 : FORM_BF16;
-  if (form == FORM_QUANT && !df_pack_wants_q8(w->pack)) return false;
+  if (form == FORM_QUANT ? !df_pack_wants_q8(w->pack) : df_frag_tiles(w->k) > UINT16_MAX) return false;
   if (p->form != FORM_ANY && p->form != form) return false;
   p->form = form;
   return true;
@@ -143,7 +161,7 @@ static persist_stage *add_float_product(planner *p, const mma_args *a) {
                                   p->cluster > 1 ? persist_place_cluster(a->k, rows, a->norm_w != 0, p->cluster).bytes
                                                  : persist_place_product(a->k, rows, a->pair, a->norm_w != 0).bytes);
   if (st && packed) st->packs |= PERSIST_PACKS_IN;
-  if (st) st->words = w;
+  if (st) st->words = w, st->piece = run_piece(p, a->k);
   if (p->cluster == 1) p->maker = maker_of(a, st);
   return st;
 }
@@ -517,6 +535,7 @@ extern "C" void df_cuda_list_fill(const df_cuda_env *env, const df_op *ops, uint
   p.words_at = (uint32_t)words_at(l);
   p.stages = (persist_stage *)((uint8_t *)host + stages_at(l));
   p.entries = (uint8_t *)host + entries_at(l);
+  p.slot_tiles = l->slot_tiles;
   (void)plan_all(&p);
 }
 

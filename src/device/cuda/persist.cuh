@@ -60,6 +60,7 @@ typedef struct alignas(16) persist_stage {
   uint32_t has_tap;
   uint32_t again; /* attention: what the batch decides is as in the attention stage before */
   uint32_t packs; /* PERSIST_PACKS_IN, _OUT */
+  uint32_t piece; /* products: as that of their entries */
   df_op_tap tap;
   persist_words words;
   persist_quant quant;
@@ -75,7 +76,7 @@ typedef struct alignas(16) persist_stage {
 typedef struct alignas(16) persist_entry {
   const uint8_t *w, *u;    /* u NULL: w alone */
   uint32_t strip0, strip1; /* among those of its product */
-  uint32_t tiles;          /* of a strip */
+  uint16_t tiles, piece;   /* of a strip; that a slot takes of a warp's run of them */
   uint32_t shift;          /* as that of the stage; PERSIST_SAME: one more part of the same product */
 } persist_entry;
 

@@ -230,7 +230,6 @@ DF_DEV void cluster_strips(const mma_args &a, uint8_t *work, uint32_t live, uint
   bool on[NT];
 #pragma unroll
   for (int i = 0; i < NT; i++) on[i] = 8 * i + s.lane / 4 < live;
-  s.take = pstream_piece(s, df_frag_part(tiles, s.part0 + s.parts) - t0);
   cluster_goal goal = {{0, 0, 0, false}, 0};
   uint32_t at = 0; /* of the thread among those that finish the turn before */
   const uint32_t stride = a.pair ? s.blocks : 2 * s.blocks;

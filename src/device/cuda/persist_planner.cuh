@@ -70,6 +70,7 @@ struct planner {
     double weight;  /* bytes of all weights with such runs */
   } run[RUNS];
   uint32_t n_runs;
+  uint32_t slot_tiles;   /* of a ring; only when stages are written */
   size_t work, attn;     /* most of products and the like; of attention, kept parts included */
   size_t attn_front;     /* of that: may be overwritten by products */
   const attn_args *last; /* of the attention stage before; only when stages are written */

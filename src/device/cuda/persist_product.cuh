@@ -183,7 +183,7 @@ DF_DEV void product_share(const mma_args &a, const uint8_t *b, bool on, float *s
   const uint32_t tiles = df_frag_tiles(a.k), step = a.cap * 32, part0 = s.warp * 4, t0 = df_frag_part(tiles, part0);
   float *const to = sums + 8 * 32 * s.warp + s.lane;
   b += (size_t)t0 * step;
-  if (df_frag_part(tiles, part0 + 4) - t0 <= PERSIST_SHORT) {
+  if (tiles <= PERSIST_SHORT * MMA_WARPS) {
     float acc[4][4] = {};
     uint32_t at[5];
 #pragma unroll
@@ -238,8 +238,6 @@ DF_DEV void product_strips(const mma_args &a, const persist_product_layout &l, u
   const uint8_t *const b = work + l.b + s.lane / 4 * 32 + s.lane % 4 * 8;
   const mma_element e = element_of<1>(threadIdx.x, 0, 4, live);
   const bool on = s.lane / 4 < live, pair = a.pair;
-  const uint32_t tiles = df_frag_tiles(a.k), t0 = df_frag_part(tiles, s.part0);
-  s.take = pstream_piece(s, df_frag_part(tiles, s.part0 + s.parts) - t0);
   uint32_t turn = 0;
 #pragma unroll 1
   for (uint32_t strip = first; strip < a.strips; strip += gridDim.x, turn ^= 1) {

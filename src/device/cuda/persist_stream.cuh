@@ -44,13 +44,6 @@ DF_DEV uint32_t persist_turn(uint32_t place, uint32_t n, uint32_t shift) {
 
 DF_DEV uint32_t persist_first(uint32_t shift) { return persist_turn(blockIdx.x, gridDim.x, shift); }
 
-/* Tiles of a slot for a run: as even as they come, but for runs whose parts are chained side by side. */
-DF_DEV uint32_t pstream_piece(const persist_stream &s, uint32_t run) {
-  if (!s.cluster && run <= PERSIST_SHORT) return PERSIST_SLOT_TILES;
-  const uint32_t n = math_max(1, (run + s.slot_tiles - 1) / s.slot_tiles);
-  return (run + n - 1) / n;
-}
-
 /* To the first run of the entries that follow. */
 DF_DEV void pstream_open(persist_stream &s) {
   s.ahead = 0;
@@ -62,7 +55,7 @@ DF_DEV void pstream_open(persist_stream &s) {
     const uint32_t t0 = df_frag_part(e.tiles, s.part0);
     s.share = df_frag_part(e.tiles, s.part0 + s.parts) - t0;
     s.strips = e.strip1;
-    s.piece = pstream_piece(s, s.share);
+    s.piece = e.piece;
     s.turn = halves ? 2 * s.blocks : s.blocks;
     if (s.strip >= e.strip1 || s.share == 0) continue;
     s.run = (s.cluster && e.u && s.half ? e.u : e.w) + ((size_t)(s.strip - e.strip0) * e.tiles + t0) * DF_FRAG_BYTES;
