@@ -82,13 +82,15 @@ DF_DEV void mattn_vectors(const attn_args &a, const attn_block &t, const attn_la
     const float *const cos = (const float *)(shared + l.tables) + r * e;
     mattn_rotate(y, a.rope.q_norm || a.rope.k_norm, norm, a.rope.eps, cos, cos + e / 2, e, lane);
     if (p == ATTN_NONE) continue;
+#pragma unroll
+    for (uint32_t j = 0; j < MATTN_REGS; j++) x[j] = is_v ? x[j] : y[j]; /* no choice of arrays: they are registers */
     if (!is_q) {
-      mattn_fresh(a, t, l, shared, is_v ? x : y, is_v, p, lane);
+      mattn_fresh(a, t, l, shared, x, is_v, p, lane);
       continue;
     }
 #pragma unroll
     for (uint32_t j = 0; j < MATTN_REGS; j++)
-      if (16 * j < e) at[16 * j] = y[j];
+      if (16 * j < e) at[16 * j] = x[j];
   }
 }
 

@@ -28,8 +28,10 @@ DF_DEV int32_t rows_best(const df_best &b, uint32_t row) {
   const uint32_t *const id = b.id + (size_t)row * b.segments;
   float best = 0;
   uint32_t at = UINT32_MAX;
+#pragma unroll 1
   for (uint32_t s = threadIdx.x % 32; s < b.segments; s += 32)
     argmax_fold(best, at, port_load(value + s), port_load_u32(id + s));
+#pragma unroll 1
   for (uint32_t lanes = 16; lanes > 0; lanes /= 2) {
     const float v = port_xor(best, lanes);
     argmax_fold(best, at, v, port_xor(at, lanes));
@@ -71,6 +73,7 @@ DF_DEV void rows_argmax(const df_op_argmax &a, uint32_t s, uint32_t r, uint8_t *
   float best = 0;
   uint32_t at = UINT32_MAX;
   for (uint32_t i = i0 + threadIdx.x; i < i1; i += ROWS_THREADS) argmax_fold(best, at, port_load(x + i), i);
+#pragma unroll 1
   for (uint32_t lanes = 16; lanes > 0; lanes /= 2) {
     const float v = port_xor(best, lanes);
     argmax_fold(best, at, v, port_xor(at, lanes));
