@@ -2,7 +2,6 @@
 #include "device/cuda/cuda_ops.cuh"
 #include "device/cuda/cuda_start.cuh"
 #include "device/cuda/persist_cluster.cuh"
-#include "device/cuda/persist_many.cuh"
 #include "device/cuda/persist_plan.cuh"
 #include "device/cuda/persist_product.cuh"
 #include "device/cuda/persist_stages.cuh"
@@ -57,78 +56,6 @@ DF_DEV void persist_clustered(const persist_self &me, const persist_stage &st, u
   cluster_strips<F16, NT, C>(a, me.work + l.b, live, first, st.packs & PERSIST_PACKS_OUT ? me.p.packed : 0, s, c);
 }
 
-/* The block's share of the chunks at `place`; kept: slots, masks and tables of its only chunk are in place. */
-DF_DEV void many_chunks(const persist_self &me, const persist_stage &st, uint32_t stage, const attn_block &t,
-                        uint32_t share, bool kept, bool wait) {
-  const attn_args &a = st.attn;
-  const attn_layout l = attn_place(a.queries, a.op.head_dim, true, a.fresh_rows, true);
-  uint8_t *const shared = me.work + me.p.attn_at;
-  persist_kept *const keep = (persist_kept *)(me.work + me.p.kept_at);
-  uint32_t end = keep->end;
-  if (!kept) chunk_tables(a, t, l, shared);
-  chunk_norms(a, l, shared);
-#pragma unroll 1
-  for (uint32_t c = t.c0 + share; c < t.c1; c += a.shares) {
-    if (!kept) {
-      attn_prepare(a, t, l, shared, c);
-      port_block_sync();
-      if (threadIdx.x == 0) keep->end = end;
-    }
-    chunk_fetch_old<true>(a, t, l, shared);
-    if (wait) persist_wait(me, st, stage);
-    wait = false;
-    mattn_chunk<true>(a, t, l, shared, c, c < t.c0 + a.shares, end);
-  }
-}
-
-DF_DEV void many_attn(const persist_self &me, const persist_stage &st, uint32_t stage) {
-  const attn_args &a = st.attn;
-  persist_kept *const keep = (persist_kept *)(me.work + me.p.kept_at);
-  const uint32_t places = st.units / a.shares, first = persist_first(st.shift);
-  const bool kept = st.again && keep->only;
-  bool wait = true;
-#pragma unroll 1
-  for (uint32_t u = first; u < st.units; u += gridDim.x) {
-    attn_block t = keep->attn;
-    const bool live = kept ? keep->live : attn_find(a, u % places, &t) && t.c0 + u / places < t.c1;
-    if (!kept) port_block_sync(); /* what was kept has been read */
-    if (!kept && threadIdx.x == 0 && u == first) {
-      keep->attn = t;
-      keep->live = live;
-      keep->only = u + gridDim.x >= st.units && t.c0 + u / places + a.shares >= t.c1;
-    }
-    if (!live) continue;
-    many_chunks(me, st, stage, t, u / places, kept, wait);
-    wait = false;
-  }
-}
-
-template <bool F16>
-DF_DEV void many_merge(const persist_self &me, const persist_stage &st, uint32_t stage) {
-  const attn_args &a = st.attn;
-  persist_kept *const keep = (persist_kept *)(me.work + me.p.kept_at);
-  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const bool known =
-      st.again && st.units <= gridDim.x; /* one query a block, the same as in the stage like this before */
-  bool wait = true;
-#pragma unroll 1
-  for (uint32_t u0 = persist_first(st.shift); u0 < st.units; u0 += MMA_WARPS * gridDim.x) {
-    const uint32_t u = u0 + warp * gridDim.x, q = u % a.queries;
-    attn_block t = {};
-    bool live = u < st.units;
-    if (known) {
-      t = keep->merge;
-    } else if (live) {
-      live = attn_find(a, u / a.queries, &t);
-      if (!live) t.n = 0;
-      if (threadIdx.x == 0) keep->merge = t;
-    }
-    if (wait) persist_wait(me, st, stage);
-    wait = false;
-    if (live && q < t.n) mattn_merge<F16>(a, t, q, lane, st.packs & PERSIST_PACKS_OUT ? me.p.packed : 0, me.p.cap);
-  }
-}
-
 template <bool F16, int NT, bool MANY, int C>
 DF_DEV void persist_run(const persist_self &me, const persist_stage &st, uint32_t stage, persist_stream &s,
                         persist_cluster &c) {
@@ -139,23 +66,7 @@ DF_DEV void persist_run(const persist_self &me, const persist_stage &st, uint32_
       persist_product<F16>(me, st, stage, s);
     return;
   }
-  if (st.kind == PERSIST_ATTN) {
-    if (MANY)
-      many_attn(me, st, stage);
-    else
-      persist_attn<true>(me, st, stage);
-    return;
-  }
-  if (st.kind == PERSIST_MERGE) {
-    if (MANY)
-      many_merge<F16>(me, st, stage);
-    else
-      persist_run_merge<true>(me, st, stage);
-    return;
-  }
-  persist_wait(me, st, stage);
-  if (st.kind == PERSIST_EMBED) persist_run_embed(st);
-  if (st.kind == PERSIST_ARGMAX) persist_run_argmax(st, me.work);
+  persist_other<MANY, F16>(me, st, stage);
 }
 
 /* ---- the kernel ---- */
@@ -181,32 +92,19 @@ template <bool F16, int NT, bool MANY, int C>
 __global__ void __launch_bounds__(MMA_THREADS, 1) persist_kernel(const __grid_constant__ persist_args p) {
   DF_SHARED(shared);
   const persist_layout l = persist_place(p.slots, p.slot_tiles, p.n_entries, C, 8 * NT);
-  const persist_self me = {p, shared + l.work, port_load_u32(p.state) + 1};
-  for (uint32_t i = 16 * threadIdx.x; i < p.n_entries * sizeof(persist_entry); i += 16 * MMA_THREADS)
-    port_copy16(shared + l.entries + i, (const uint8_t *)p.entries + i);
-  for (uint32_t i = 0; i < 2; i++) persist_open(p, shared + l.stages + i * PERSIST_STAGE_BYTES, i);
-  port_copy_wait<0>();
-  port_block_sync();
+  const persist_self me = persist_begin(p, l, shared, p.n_entries * sizeof(persist_entry));
   persist_stream s = pstream_begin<C>(p, l, shared);
   persist_cluster c = {};
   if (C > 1) c = persist_meet(p, l, shared);
-  /* One barrier ends a stage: its work is done, and the arguments of the next two are there. Its own are overwritten
-   * from then on. */
-  for (uint32_t i = 0, at = 0, next = 1; i < p.n_stages; i++) {
+  for (uint32_t i = 0, at = 0; i < p.n_stages; i++) {
     stream_rest(s);
-    const persist_stage &st = *(const persist_stage *)(shared + l.stages + at * PERSIST_STAGE_BYTES);
-    persist_foresee(*(const persist_stage *)(shared + l.stages + next * PERSIST_STAGE_BYTES), i);
-    at = next;
-    next = next + 1 == PERSIST_STAGES ? 0 : next + 1;
-    persist_open(p, shared + l.stages + next * PERSIST_STAGE_BYTES, i + 2);
+    const persist_stage &st = persist_turn_to(p, shared + l.stages, i, at);
     const bool together = C > 1 && st.kind == PERSIST_PRODUCT;
     const bool mine = (together ? persist_turn(s.place, s.blocks, st.shift) : persist_first(st.shift)) < st.units;
     const bool counted = mine && !st.words.to, fenced = C > 1 && mine && (st.packs & PERSIST_PACKS_OUT);
     if (mine) persist_run<F16, NT, MANY, C>(me, st, i, s, c);
     if (fenced) port_fence_async();
-    port_copy_wait<0>();
-    port_block_sync();
-    if (counted && threadIdx.x == 0) port_grid_arrive(persist_count(p, i));
+    persist_done(p, i, counted);
   }
   persist_end(me);
 }

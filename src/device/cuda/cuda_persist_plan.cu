@@ -416,7 +416,7 @@ static uint32_t plan_attn(planner *p, const df_op *ops, uint32_t n) {
   const uint32_t places = df_cuda_attn_plan(p->env, DF_OP_ATTN_SPLIT, &to, rope, false, &a);
   a.shares = math_max(1, math_min(blocks_of(p) / places, op->max_chunks));
   const bool many = !op->out.q && (p->cluster > 1 || a.queries > PERSIST_FEW);
-  const attn_layout l = attn_place(a.queries, op->head_dim, true, a.fresh_rows, many);
+  const attn_layout l = attn_place(a.queries, op->head_dim, true, a.fresh_rows, true);
   const size_t front = keeps_attn(p) ? l.slots : l.bytes;
   if (p->attn && (p->attn != l.bytes || p->attn_front != front)) return 0; /* layers of one shape */
   p->attn = l.bytes;

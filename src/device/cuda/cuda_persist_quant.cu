@@ -20,47 +20,23 @@ DF_DEV void persist_product(const persist_self &me, const persist_stage &st, uin
 }
 
 DF_DEV void persist_run(const persist_self &me, const persist_stage &st, uint32_t stage, pquant_stream &s) {
-  if (st.kind == PERSIST_PRODUCT) {
+  if (st.kind == PERSIST_PRODUCT)
     persist_product(me, st, stage, s);
-    return;
-  }
-  if (st.kind == PERSIST_ATTN) {
-    persist_attn<true>(me, st, stage);
-    return;
-  }
-  if (st.kind == PERSIST_MERGE) {
-    persist_run_merge<true>(me, st, stage);
-    return;
-  }
-  persist_wait(me, st, stage);
-  if (st.kind == PERSIST_EMBED) persist_run_embed(st);
-  if (st.kind == PERSIST_ARGMAX) persist_run_argmax(st, me.work);
+  else
+    persist_other<false, false>(me, st, stage);
 }
 
-/* One barrier ends a stage: its work is done, and the arguments of the next two are there. Its own are overwritten from
- * then on. */
 __global__ void __launch_bounds__(MMA_THREADS, 1) persist_quant_kernel(const __grid_constant__ persist_args p) {
   DF_SHARED(shared);
   const persist_layout l = persist_place_quant(p.slots, p.quant_slot, p.n_entries);
-  const persist_self me = {p, shared + l.work, port_load_u32(p.state) + 1};
-  for (uint32_t i = 16 * threadIdx.x; i < p.n_entries * sizeof(pquant_entry); i += 16 * MMA_THREADS)
-    port_copy16(shared + l.entries + i, (const uint8_t *)p.entries + i);
-  for (uint32_t i = 0; i < 2; i++) persist_open(p, shared + l.stages + i * PERSIST_STAGE_BYTES, i);
-  port_copy_wait<0>();
-  port_block_sync();
+  const persist_self me = persist_begin(p, l, shared, p.n_entries * sizeof(pquant_entry));
   pquant_stream s = pquant_begin(p, l, shared);
-  for (uint32_t i = 0, at = 0, next = 1; i < p.n_stages; i++) {
+  for (uint32_t i = 0, at = 0; i < p.n_stages; i++) {
     stream_rest(s);
-    const persist_stage &st = *(const persist_stage *)(shared + l.stages + at * PERSIST_STAGE_BYTES);
-    persist_foresee(*(const persist_stage *)(shared + l.stages + next * PERSIST_STAGE_BYTES), i);
-    at = next;
-    next = next + 1 == PERSIST_STAGES ? 0 : next + 1;
-    persist_open(p, shared + l.stages + next * PERSIST_STAGE_BYTES, i + 2);
+    const persist_stage &st = persist_turn_to(p, shared + l.stages, i, at);
     const bool mine = persist_first(st.shift) < st.units, counted = mine && !st.words.to;
     if (mine) persist_run(me, st, i, s);
-    port_copy_wait<0>();
-    port_block_sync();
-    if (counted && threadIdx.x == 0) port_grid_arrive(persist_count(p, i));
+    persist_done(p, i, counted);
   }
   persist_end(me);
 }

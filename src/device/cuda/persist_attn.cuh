@@ -6,6 +6,7 @@
 #define DF_DEVICE_CUDA_PERSIST_ATTN_CUH
 
 #include "device/cuda/attn_chunk.cuh"
+#include "device/cuda/mma_block.cuh"
 
 enum { PATTN_REGS = 4 /* elements of a head that a lane holds: lane, lane + 32, ... */ };
 
@@ -241,12 +242,31 @@ DF_DEV float2 pattn_head(const pattn_words &w, const float *at) {
   return {port_float(v.x), port_float(v.z)};
 }
 
+/* Elements k to k + 3 of row `row` as an operand; cap: see PERSIST_PACKS_IN. */
+template <bool F16>
+DF_DEV void pattn_pack(uint8_t *packed, uint32_t cap, uint32_t row, uint32_t k, float4 v) {
+  *(uint2 *)(packed + ((size_t)(k / DF_FRAG_K * cap + row) * 4 + k / 4 % 4) * 8) = mma_operand<F16>(v);
+}
+
+/* Four outputs of a row from k on, to where pattn_merge says. */
+template <bool WORDS, bool F16>
+DF_DEV void pattn_out(const attn_args &a, uint32_t row, uint32_t k, float4 out, const pattn_words &to, uint8_t *packed,
+                      uint32_t cap) {
+  const size_t at = (size_t)row * a.op.out.k + k;
+  if (WORDS && to.words) {
+    port_words_put(to.words + at, out.x, out.y, to.stamp);
+    port_words_put(to.words + at + 2, out.z, out.w, to.stamp);
+  }
+  *(float4 *)(a.op.out.f + at) = out;
+  if (packed) pattn_pack<F16>(packed, cap, row, k, out);
+}
+
 /* The parts of one query, by one warp; lanes hold quads of its elements. Every running maximum is a prefix, so a scan
  * finds those of 32 chunks at once. What is there before the first part is -0 times 0: it changes nothing, not even a
- * zero's sign. in, to: where they come, and go, as words. */
-template <bool WORDS>
+ * zero's sign. in, to: where they come, and go, as words; packed: where they go as operands too, NULL: nowhere. */
+template <bool WORDS, bool F16>
 DF_DEV void pattn_merge(const attn_args &a, const attn_block &t, uint32_t q, uint32_t lane, const pattn_words &in,
-                        const pattn_words &to) {
+                        const pattn_words &to, uint8_t *packed, uint32_t cap) {
   enum { DEEP = 4 };
   const uint32_t e = a.op.head_dim, j = 4 * math_min(lane, e / 4 - 1);
   const size_t step = (size_t)a.op.tile_rows * t.group * (ATTN_HEADER + e);
@@ -296,12 +316,7 @@ DF_DEV void pattn_merge(const attn_args &a, const attn_block &t, uint32_t q, uin
   if (4 * lane >= e) return;
   float4 out = make_float4(0, 0, 0, 0);
   if (sum != 0.0f) out = make_float4(v.x / sum, v.y / sum, v.z / sum, v.w / sum);
-  const size_t at = (size_t)attn_row(t, q) * a.op.out.k + attn_head(t, q) * e + j;
-  if (WORDS && to.words) {
-    port_words_put(to.words + at, out.x, out.y, to.stamp);
-    port_words_put(to.words + at + 2, out.z, out.w, to.stamp);
-  }
-  *(float4 *)(a.op.out.f + at) = out;
+  pattn_out<WORDS, F16>(a, attn_row(t, q), attn_head(t, q) * e + j, out, to, packed, cap);
 }
 
 #endif

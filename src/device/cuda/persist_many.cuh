@@ -1,5 +1,5 @@
 /*
- * device/cuda/persist_many.cuh - attention as a stage of a pass of BF16 or F16 weights: one query of a block or many,
+ * device/cuda/persist_many.cuh - attention as a stage of a pass of BF16 or F16 weights, for many queries of a block:
  * all vectors fetched at once, half a warp to a vector. Sums in the order of kernels.h, as in attn_chunk.cuh; K and V
  * are f16, heads 64 or 128 wide.
  */
@@ -95,8 +95,7 @@ DF_DEV void mattn_vectors(const attn_args &a, const attn_block &t, const attn_la
 }
 
 /* Scores of the queries become weights, half a warp to a query; maximum and sum to its part. The order is that of
- * chunk_weights. MANY: weights go where chunk_values reads them. */
-template <bool MANY>
+ * chunk_weights, and weights go where chunk_values reads them. */
 DF_DEV void mattn_softmax(const attn_layout &l, uint8_t *shared, uint32_t n, float *parts, uint32_t part) {
   const uint32_t lane = threadIdx.x % 16, *const seen = (const uint32_t *)(shared + l.seen);
 #pragma unroll 1
@@ -119,60 +118,14 @@ DF_DEV void mattn_softmax(const attn_layout &l, uint8_t *shared, uint32_t n, flo
     const float sum = math_tree16((s[0] + s[1]) + (s[2] + s[3]));
     if (q >= n) continue;
 #pragma unroll
-    for (uint32_t i = 0; i < 4; i++) {
-      if (MANY)
-        ((float *)(shared + l.p))[(lane + 16 * i) * l.p_ld + q] = s[i];
-      else
-        scores[16 * i] = s[i];
-    }
+    for (uint32_t i = 0; i < 4; i++) ((float *)(shared + l.p))[(lane + 16 * i) * l.p_ld + q] = s[i];
     if (lane == 0) *(float2 *)(parts + (size_t)q * part) = {m, sum};
-  }
-}
-
-/* Positions of the chunk up to the last one that any query sees. All threads answer alike. */
-DF_DEV uint32_t mattn_end(const attn_layout &l, const uint8_t *shared) {
-  const uint32_t *const seen = (const uint32_t *)(shared + l.seen);
-  uint32_t end = DF_KV_CHUNK;
-#pragma unroll 1
-  while (end > 0 && seen[end - 1] == 0) end--;
-  return end;
-}
-
-/* Weighted values of the chunk to its part: two neighbouring elements of one query a thread, a chain over the visible
- * positions each. */
-DF_DEV void mattn_values(const attn_args &a, uint32_t n, const attn_layout &l, const uint8_t *shared, float *parts,
-                         uint32_t end) {
-  const uint32_t e = a.op.head_dim, pairs = e / 2, row = 2 * e;
-#pragma unroll 1
-  for (uint32_t u = threadIdx.x; u < pairs * n; u += ATTN_THREADS) {
-    const uint32_t pair = e == 128 ? u % 64 : u % 32, q = e == 128 ? u / 64 : u / 32;
-    const float *const weights = (const float *)(shared + l.scores) + q * DF_KV_CHUNK;
-    const uint32_t *const seen = (const uint32_t *)(shared + l.seen);
-    const uint8_t *v = shared + l.v + 4 * pair;
-    float2 acc = {0, 0};
-#pragma unroll 2
-    for (uint32_t p0 = 0; p0 < end; p0 += 4, v += 4 * row) {
-      const float4 w = *(const float4 *)(weights + p0);
-      const uint4 s = *(const uint4 *)(seen + p0);
-      const float2 x0 = chunk_pair<true>(v, 0), x1 = chunk_pair<true>(v + row, 0),
-                   x2 = chunk_pair<true>(v + 2 * row, 0);
-      const float2 x3 = chunk_pair<true>(v + 3 * row, 0);
-      const float2 y0 = {fmaf(x0.x, w.x, acc.x), fmaf(x0.y, w.x, acc.y)};
-      acc = s.x >> q & 1 ? y0 : acc;
-      const float2 y1 = {fmaf(x1.x, w.y, acc.x), fmaf(x1.y, w.y, acc.y)};
-      acc = s.y >> q & 1 ? y1 : acc;
-      const float2 y2 = {fmaf(x2.x, w.z, acc.x), fmaf(x2.y, w.z, acc.y)};
-      acc = s.z >> q & 1 ? y2 : acc;
-      const float2 y3 = {fmaf(x3.x, w.w, acc.x), fmaf(x3.y, w.w, acc.y)};
-      acc = s.w >> q & 1 ? y3 : acc; /* what it does not see may be anything */
-    }
-    *(float2 *)(parts + (size_t)q * (ATTN_HEADER + e) + ATTN_HEADER + 2 * pair) = acc;
   }
 }
 
 /* chunk_scores for many queries: a thread has four of them and two positions, so that what it reads is used more often.
  */
-DF_DEV void mattn_many_scores(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared) {
+DF_DEV void mattn_scores(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared) {
   enum { QB = 4 };
   const uint32_t e = a.op.head_dim, units = 32 * ((t.n + QB - 1) / QB);
   float *const scores = (float *)(shared + l.scores);
@@ -208,8 +161,7 @@ DF_DEV void mattn_many_scores(const attn_args &a, const attn_block &t, const att
 }
 
 /* mattn_values for many queries: a thread has four of them and four neighbouring elements. */
-DF_DEV void mattn_many_values(const attn_args &a, uint32_t n, const attn_layout &l, const uint8_t *shared,
-                              float *parts) {
+DF_DEV void mattn_values(const attn_args &a, uint32_t n, const attn_layout &l, const uint8_t *shared, float *parts) {
   enum { QB = 4 };
   const uint32_t e = a.op.head_dim, quads = e / 4, row = 2 * e;
 #pragma unroll 1
@@ -249,93 +201,21 @@ DF_DEV void mattn_many_values(const attn_args &a, uint32_t n, const attn_layout 
   }
 }
 
-/* A chunk whose old K and V are on their way, to parts; first: of the block's chunks. MANY queries: a thread has
- * several of them at once. */
-template <bool MANY>
+/* A chunk whose old K and V are on their way, to parts; first: of the block's chunks. */
 DF_DEV void mattn_chunk(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, uint32_t chunk,
-                        bool first, uint32_t end) {
+                        bool first) {
   float *const parts = attn_part(a, t, chunk, 0);
   chunk_fetch_new(a, t, l, shared, first);
   port_copy_wait<0>(); /* what was fetched of K and V and what warps write now are other rows */
   port_block_sync();
   mattn_vectors(a, t, l, shared, first);
   port_block_sync();
-  if (MANY)
-    mattn_many_scores(a, t, l, shared);
-  else
-    chunk_scores<true, 1>(a, t, l, shared);
+  mattn_scores(a, t, l, shared);
   port_block_sync();
-  mattn_softmax<MANY>(l, shared, t.n, parts, ATTN_HEADER + a.op.head_dim);
+  mattn_softmax(l, shared, t.n, parts, ATTN_HEADER + a.op.head_dim);
   port_block_sync();
-  if (MANY)
-    mattn_many_values(a, t.n, l, shared, parts);
-  else
-    mattn_values(a, t.n, l, shared, parts, end);
+  mattn_values(a, t.n, l, shared, parts);
   port_block_sync(); /* K, V, weights are free for the next chunk */
-}
-
-/* Elements k to k + 3 of row `row` as an operand; cap: see PERSIST_PACKS_IN. */
-template <bool F16>
-DF_DEV void mattn_pack(uint8_t *packed, uint32_t cap, uint32_t row, uint32_t k, float4 v) {
-  *(uint2 *)(packed + ((size_t)(k / DF_FRAG_K * cap + row) * 4 + k / 4 % 4) * 8) = mma_operand<F16>(v);
-}
-
-/* The parts of one query, by one warp; lanes hold quads of its elements. Every running maximum is a prefix, so a scan
- * finds those of 32 chunks at once. What is there before the first part is -0 times 0: it changes nothing, not even a
- * zero's sign. */
-template <bool F16>
-DF_DEV void mattn_merge(const attn_args &a, const attn_block &t, uint32_t q, uint32_t lane, uint8_t *packed,
-                        uint32_t cap) {
-  enum { DEEP = 4 };
-  const uint32_t e = a.op.head_dim, j = 4 * math_min(lane, e / 4 - 1);
-  const size_t step = (size_t)a.op.tile_rows * t.group * (ATTN_HEADER + e);
-  const float *part = attn_part(a, t, t.c0, q);
-  float4 v = make_float4(-0.0f, -0.0f, -0.0f, -0.0f);
-  float m = -INFINITY, sum = 0;
-#pragma unroll 1
-  for (uint32_t left = t.c1 - t.c0; left > 0; left -= math_min(left, 32), part += 32 * step) {
-    const uint32_t n = math_min(left, 32);
-    const float *const head = part + math_min(lane, n - 1) * step, *next = part + ATTN_HEADER + j;
-    float mine = port_load(head);
-    const float xs = port_load(head + 1);
-    float4 x[DEEP];
-#pragma unroll
-    for (uint32_t d = 0; d < DEEP; d++, next += step)
-      if (d < n) x[d] = port_load4(next);
-    if (lane >= n) mine = -INFINITY;
-    float most = mine;
-#pragma unroll 1
-    for (uint32_t d = 1; d < 32; d *= 2) {
-      const float before = port_up(most, d);
-      if (lane >= d) most = math_max2(before, most);
-    }
-    most = math_max2(m, most);
-    float before = port_up(most, 1);
-    if (lane == 0) before = m;
-    const float fa = before == -INFINITY ? 0.0f : math_exp(before - most);
-    const float fb = mine == -INFINITY ? 0.0f : math_exp(mine - most);
-    m = port_from(most, 31);
-#pragma unroll 1
-    for (uint32_t i = 0; i < n; i += DEEP) {
-#pragma unroll
-      for (uint32_t d = 0; d < DEEP; d++, next += step) {
-        if (i + d >= n) break;
-        const float f = port_from(fa, i + d), h = port_from(fb, i + d);
-        sum = fmaf(sum, f, port_from(xs, i + d) * h);
-        v.x = fmaf(v.x, f, x[d].x * h);
-        v.y = fmaf(v.y, f, x[d].y * h);
-        v.z = fmaf(v.z, f, x[d].z * h);
-        v.w = fmaf(v.w, f, x[d].w * h);
-        if (i + d + DEEP < n) x[d] = port_load4(next);
-      }
-    }
-  }
-  if (4 * lane >= e) return;
-  float4 out = make_float4(0, 0, 0, 0);
-  if (sum != 0.0f) out = make_float4(v.x / sum, v.y / sum, v.z / sum, v.w / sum);
-  const uint32_t row = attn_row(t, q), k = attn_head(t, q) * e + j;
-  *(float4 *)(a.op.out.f + (size_t)row * a.op.out.k + k) = out;
-  if (packed) mattn_pack<F16>(packed, cap, row, k, out);
 }
 
 #endif

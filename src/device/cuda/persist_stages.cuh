@@ -6,6 +6,7 @@
 #define DF_DEVICE_CUDA_PERSIST_STAGES_CUH
 
 #include "device/cuda/persist_attn.cuh"
+#include "device/cuda/persist_many.cuh"
 #include "device/cuda/persist_stream.cuh"
 #include "device/cuda/rows_block.cuh"
 
@@ -46,13 +47,12 @@ DF_DEV uint2 *persist_word(const persist_self &me, uint32_t at) {
 }
 DF_DEV uint32_t persist_stamp(const persist_self &me, uint32_t stage) { return me.pass * me.p.n_stages + stage; }
 
-/* The block's share of the chunks at `place`; kept: slots, masks and tables of its only chunk are in place. WORDS: q, k
- * and v may come as words. */
-template <bool WORDS>
+/* The block's share of the chunks at `place`; kept: slots, masks and tables of its only chunk are in place. */
+template <bool MANY>
 DF_DEV void persist_chunks(const persist_self &me, const persist_stage &st, uint32_t stage, const attn_block &t,
                            uint32_t share, bool kept, bool wait) {
   const attn_args &a = st.attn;
-  const attn_layout l = attn_place(a.queries, a.op.head_dim, true, a.fresh_rows);
+  const attn_layout l = attn_place(a.queries, a.op.head_dim, true, a.fresh_rows, true);
   uint8_t *const shared = me.work + me.p.attn_at;
   persist_kept *const keep = (persist_kept *)(me.work + me.p.kept_at);
   uint32_t end = keep->end;
@@ -63,20 +63,23 @@ DF_DEV void persist_chunks(const persist_self &me, const persist_stage &st, uint
     if (!kept) {
       attn_prepare(a, t, l, shared, c);
       port_block_sync();
-      end = pattn_end(l, shared);
+      if (!MANY) end = pattn_end(l, shared);
       if (threadIdx.x == 0) keep->end = end;
     }
     chunk_fetch_old<true>(a, t, l, shared);
     pattn_words w = {}, to = {};
-    if (WORDS) w = {persist_word(me, st.words.in), a.op.q, persist_stamp(me, stage - 1)};
-    if (WORDS) to = {persist_word(me, st.words.to), a.op.parts, persist_stamp(me, stage)};
+    if (!MANY) w = {persist_word(me, st.words.in), a.op.q, persist_stamp(me, stage - 1)};
+    if (!MANY) to = {persist_word(me, st.words.to), a.op.parts, persist_stamp(me, stage)};
     if (wait && !w.words) persist_wait(me, st, stage);
     wait = false;
-    pattn_chunk(a, t, l, shared, c, c < t.c0 + a.shares, end, w, to);
+    if (MANY)
+      mattn_chunk(a, t, l, shared, c, c < t.c0 + a.shares);
+    else
+      pattn_chunk(a, t, l, shared, c, c < t.c0 + a.shares, end, w, to);
   }
 }
 
-template <bool WORDS>
+template <bool MANY>
 DF_DEV void persist_attn(const persist_self &me, const persist_stage &st, uint32_t stage) {
   const attn_args &a = st.attn;
   persist_kept *const keep = (persist_kept *)(me.work + me.p.kept_at);
@@ -94,12 +97,12 @@ DF_DEV void persist_attn(const persist_self &me, const persist_stage &st, uint32
       keep->only = u + gridDim.x >= st.units && t.c0 + u / places + a.shares >= t.c1;
     }
     if (!live) continue;
-    persist_chunks<WORDS>(me, st, stage, t, u / places, kept, wait);
+    persist_chunks<MANY>(me, st, stage, t, u / places, kept, wait);
     wait = false;
   }
 }
 
-template <bool WORDS>
+template <bool MANY, bool F16>
 DF_DEV void persist_run_merge(const persist_self &me, const persist_stage &st, uint32_t stage) {
   const attn_args &a = st.attn;
   persist_kept *const keep = (persist_kept *)(me.work + me.p.kept_at);
@@ -120,11 +123,12 @@ DF_DEV void persist_run_merge(const persist_self &me, const persist_stage &st, u
       if (threadIdx.x == 0) keep->merge = t;
     }
     pattn_words in = {}, to = {};
-    if (WORDS) in = {persist_word(me, st.words.in), a.op.parts, persist_stamp(me, stage - 1)};
-    if (WORDS) to = {persist_word(me, st.words.to), 0, persist_stamp(me, stage)};
+    if (!MANY) in = {persist_word(me, st.words.in), a.op.parts, persist_stamp(me, stage - 1)};
+    if (!MANY) to = {persist_word(me, st.words.to), 0, persist_stamp(me, stage)};
     if (wait && !in.words) persist_wait(me, st, stage);
     wait = false;
-    if (live && q < t.n) pattn_merge<WORDS>(a, t, q, lane, in, to);
+    uint8_t *const packed = MANY && st.packs & PERSIST_PACKS_OUT ? me.p.packed : 0;
+    if (live && q < t.n) pattn_merge<!MANY, F16>(a, t, q, lane, in, to, packed, me.p.cap);
   }
 }
 
@@ -135,6 +139,22 @@ DF_DEV void persist_run_argmax(const persist_stage &st, uint8_t *work) {
     if (u / a.segments < live) rows_argmax(a, u % a.segments, u / a.segments, work);
     port_block_sync();
   }
+}
+
+/* Every stage but a product. */
+template <bool MANY, bool F16>
+DF_DEV void persist_other(const persist_self &me, const persist_stage &st, uint32_t stage) {
+  if (st.kind == PERSIST_ATTN) {
+    persist_attn<MANY>(me, st, stage);
+    return;
+  }
+  if (st.kind == PERSIST_MERGE) {
+    persist_run_merge<MANY, F16>(me, st, stage);
+    return;
+  }
+  persist_wait(me, st, stage);
+  if (st.kind == PERSIST_EMBED) persist_run_embed(st);
+  if (st.kind == PERSIST_ARGMAX) persist_run_argmax(st, me.work);
 }
 
 /* ---- around them ---- */
@@ -150,6 +170,36 @@ DF_DEV void persist_open(const persist_args &p, uint8_t *to, uint32_t stage) {
 DF_DEV void persist_foresee(const persist_stage &st, uint32_t turn) {
   if (st.kind != PERSIST_PRODUCT || !st.product.norm_w || (blockIdx.x + turn) % 8 != 0) return;
   for (uint32_t i = 32 * threadIdx.x; i < st.product.k; i += 32 * MMA_THREADS) port_prefetch(st.product.norm_w + i);
+}
+
+/* What the block is, once the list of what rings read, `bytes` of it, and the first two stages are in shared memory. */
+DF_DEV persist_self persist_begin(const persist_args &p, const persist_layout &l, uint8_t *shared, uint32_t bytes) {
+  const persist_self me = {p, shared + l.work, port_load_u32(p.state) + 1};
+#pragma unroll 1
+  for (uint32_t i = 16 * threadIdx.x; i < bytes; i += 16 * MMA_THREADS)
+    port_copy16(shared + l.entries + i, (const uint8_t *)p.entries + i);
+  for (uint32_t i = 0; i < 2; i++) persist_open(p, shared + l.stages + i * PERSIST_STAGE_BYTES, i);
+  port_copy_wait<0>();
+  port_block_sync();
+  return me;
+}
+
+/* The arguments of stage i, at place `at` of PERSIST_STAGES; those of the one behind the next are on their way then. */
+DF_DEV const persist_stage &persist_turn_to(const persist_args &p, uint8_t *stages, uint32_t i, uint32_t &at) {
+  const persist_stage &st = *(const persist_stage *)(stages + at * PERSIST_STAGE_BYTES);
+  const uint32_t next = at + 1 == PERSIST_STAGES ? 0 : at + 1, free = next + 1 == PERSIST_STAGES ? 0 : next + 1;
+  persist_foresee(*(const persist_stage *)(stages + next * PERSIST_STAGE_BYTES), i);
+  persist_open(p, stages + free * PERSIST_STAGE_BYTES, i + 2);
+  at = next;
+  return st;
+}
+
+/* One barrier ends a stage: its work is done, and the arguments of the next two are there. Its own are overwritten from
+ * then on. */
+DF_DEV void persist_done(const persist_args &p, uint32_t stage, bool counted) {
+  port_copy_wait<0>();
+  port_block_sync();
+  if (counted && threadIdx.x == 0) port_grid_arrive(persist_count(p, stage));
 }
 
 /* The last block to end makes the counters ready for the next pass. */

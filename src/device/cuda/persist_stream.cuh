@@ -1,7 +1,7 @@
 /*
  * device/cuda/persist_stream.cuh - one warp's weights of a whole pass, through a ring of slots in shared memory.
  *
- * A slot takes up to eight neighbouring tiles of the warp's share of a strip, fetched by one bulk copy. The warp itself
+ * A slot takes a few neighbouring tiles of the warp's share of a strip, fetched by one bulk copy. The warp itself
  * asks for the next ones as it frees slots, so that nobody else is needed and nothing is waited for but data.
  */
 #ifndef DF_DEVICE_CUDA_PERSIST_STREAM_CUH
