@@ -2,8 +2,8 @@
 #include "device/cuda/cuda_tune.h"
 #include "device/cuda/persist_planner.cuh"
 
-/* Tiles of a slot. Blocks alone: that the rings hold as many tiles as possible of runs that are cut into even slots. In
- * clusters asking costs more than what two large slots hold less. */
+/* Tiles of a slot. Blocks alone: that as many tiles as possible of runs that are cut into even slots are on their way
+ * while one slot is used. In clusters asking costs more than what two large slots hold less. */
 static uint32_t slot_tiles(const planner *p, size_t room) {
   if (df_cuda_tune.persist_tiles) return df_cuda_tune.persist_tiles;
   const size_t half = room / 2 / MMA_WARPS - sizeof(port_mailbox);
@@ -13,12 +13,14 @@ static uint32_t slot_tiles(const planner *p, size_t room) {
   double held = 0;
   for (uint32_t t = PERSIST_SLOT_TILES; t <= MOST_SLOT; t++) {
     const size_t slots = room / (MMA_WARPS * (t * DF_FRAG_BYTES + sizeof(port_mailbox)));
+    if (slots < LEAST_SLOTS) break;
     double now = 0;
     for (uint32_t i = 0; i < p->n_runs; i++) {
-      const uint32_t pieces = (p->run[i].tiles + t - 1) / t;
-      if (pieces) now += (double)slots * p->run[i].tiles / pieces * p->run[i].weight;
+      const uint32_t tiles = p->run[i].tiles, each = tiles > PERSIST_SHORT ? t : (uint32_t)PERSIST_SLOT_TILES;
+      const uint32_t pieces = (tiles + each - 1) / each;
+      if (pieces) now += (double)(slots - 1) * tiles / pieces * p->run[i].weight;
     }
-    if (slots < LEAST_SLOTS || now <= held) continue;
+    if (now <= held) continue;
     held = now;
     best = t;
   }
