@@ -72,6 +72,25 @@ DF_DEV float math_rms_factor(const float *x, uint32_t n, float eps, uint32_t l) 
   return 1.0f / sqrtf(mean + eps);
 }
 
+/* The same as a short loop: what a stage of a pass does once is as slow as its code is long. */
+DF_DEV float math_rms_factor_short(const float *x, uint32_t n, float eps) {
+  const float *at = x + threadIdx.x % 16, *const end = x + n;
+  float a = 0, v0 = 0, v1 = 0, v2 = 0, v3 = 0;
+  if (at + 48 < end) {
+    v0 = at[0], v1 = at[16], v2 = at[32], v3 = at[48];
+#pragma unroll 1
+    for (at += 64; at + 48 < end; at += 64) { /* the next four are on their way while these are added */
+      const float w0 = at[0], w1 = at[16], w2 = at[32], w3 = at[48];
+      a = fmaf(v3, v3, fmaf(v2, v2, fmaf(v1, v1, fmaf(v0, v0, a))));
+      v0 = w0, v1 = w1, v2 = w2, v3 = w3;
+    }
+    a = fmaf(v3, v3, fmaf(v2, v2, fmaf(v1, v1, fmaf(v0, v0, a))));
+  }
+#pragma unroll 1
+  for (; at < end; at += 16) a = fmaf(*at, *at, a);
+  return 1.0f / sqrtf(math_tree16(a) / (float)n + eps);
+}
+
 /* Four of 32 quantised values, and what goes with all of them. lo, hi: sums of k 0..15 and 16..31, in lanes 0..3. */
 struct math_q8 {
   uint32_t word;

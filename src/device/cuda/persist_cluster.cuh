@@ -87,7 +87,7 @@ DF_DEV void cluster_rows(const mma_args &a, const persist_cluster_layout &l, uin
   port_copy_wait<0>();
   port_block_sync();
   if (warp < count) {
-    const float f = math_rms_factor(rows + warp * l.row_floats, a.k, a.eps, threadIdx.x % 16);
+    const float f = math_rms_factor_short(rows + warp * l.row_floats, a.k, a.eps);
     if (threadIdx.x % 32 == 0) factors[warp] = f;
   }
   port_block_sync();

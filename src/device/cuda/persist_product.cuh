@@ -84,7 +84,7 @@ DF_DEV void product_norm(const mma_args &a, const persist_product_layout &l, uin
   port_block_sync();
   const uint32_t warp = threadIdx.x / 32;
   if (warp < live) {
-    const float f = math_rms_factor(rows + warp * a.k, a.k, a.eps, threadIdx.x % 16);
+    const float f = math_rms_factor_short(rows + warp * a.k, a.k, a.eps);
     if (threadIdx.x % 32 == 0) factors[warp] = f;
   }
   port_block_sync();

@@ -195,20 +195,6 @@ DF_DEV void pquant_put(uint8_t *codes, uint8_t *meta, uint32_t w, const pquant_b
   if (w == 0) math_put_q8({v.words.x, v.scale, v.scale_sum, v.lo, v.hi}, 0, out);
 }
 
-/* math_rms_factor with less code; n a multiple of 32. */
-DF_DEV float pquant_factor(const float *x, uint32_t n, float eps) {
-  const float *at = x + threadIdx.x % 16, *const end = at + n;
-  float a = 0;
-#pragma unroll 1
-  for (; at + 48 < end; at += 64) {
-    const float v0 = at[0], v1 = at[16], v2 = at[32], v3 = at[48];
-    a = fmaf(v3, v3, fmaf(v2, v2, fmaf(v1, v1, fmaf(v0, v0, a))));
-  }
-#pragma unroll 1
-  for (; at < end; at += 16) a = fmaf(*at, *at, a);
-  return 1.0f / sqrtf(math_tree16(a) / (float)n + eps);
-}
-
 /* Columns [k0, k0 + n) of the live rows, which lie in shared memory. As many warps to a row as there are. */
 DF_DEV void pquant_columns(const mma_args &a, const persist_quant &q, const pquant_layout &l, uint8_t *work,
                            uint32_t live, uint32_t k0, uint32_t n, bool write) {
@@ -219,7 +205,7 @@ DF_DEV void pquant_columns(const mma_args &a, const persist_quant &q, const pqua
   if (r >= live || first >= eights) return;
   const float *const x = (const float *)(work + l.steps) + r * l.cols, *const norm = (const float *)(work + l.norm_w);
   const bool normed = a.norm_w != 0;
-  const float f = normed ? pquant_factor(x, n, a.eps) : 1.0f;
+  const float f = normed ? math_rms_factor_short(x, n, a.eps) : 1.0f;
   uint32_t stride = 0;
   df_actq *out = write ? math_act_row(q.out, a.k, r, live, &stride) : 0;
   uint8_t *const codes = work + r * l.q_step + k0, *const meta = work + l.meta + r * l.meta_step + k0 / 2;

@@ -167,29 +167,32 @@ DF_DEV void pstream_chain(persist_stream &s, uint32_t n, const uint8_t *b, uint3
 template <bool F16>
 DF_DEV void pstream_chains(persist_stream &s, const uint32_t at[5], const uint8_t *b, uint32_t step, bool on,
                            float acc[4][4]) {
-  const uint32_t n = at[4], slots = (n + PERSIST_SLOT_TILES - 1) / PERSIST_SLOT_TILES;
-  uint32_t slot = s.slot, parity = s.parity;
-#pragma unroll 1
-  for (uint32_t i = 0; i < slots; i++) {
-    port_mailbox_wait_own(&s.box[slot], parity);
-    slot = slot + 1 == s.slots ? 0 : slot + 1;
-    parity ^= slot == 0;
+  static_assert(PERSIST_SHORT == 2 * PERSIST_SLOT_TILES, "a run lies in one slot or in two");
+  const uint32_t n = at[4], bytes = s.slot_tiles * DF_FRAG_BYTES;
+  const uint8_t *const first = s.ring + s.slot * bytes + 16 * s.lane, *second = first;
+  if (n == 0) return;
+  port_mailbox_wait_own(&s.box[s.slot], s.parity);
+  s.slot = s.slot + 1 == s.slots ? 0 : s.slot + 1;
+  s.parity ^= s.slot == 0;
+  s.freed++;
+  if (n > PERSIST_SLOT_TILES) {
+    second = s.ring + s.slot * bytes + 16 * s.lane - PERSIST_SLOT_TILES * DF_FRAG_BYTES;
+    port_mailbox_wait_own(&s.box[s.slot], s.parity);
+    s.slot = s.slot + 1 == s.slots ? 0 : s.slot + 1;
+    s.parity ^= s.slot == 0;
+    s.freed++;
   }
-  const uint32_t most = math_max(at[1], n - at[3]), room = s.slots - s.slot; /* parts differ by one tile at most */
+  const uint32_t most = math_max(at[1], n - at[3]); /* parts differ by one tile at most */
 #pragma unroll 1
   for (uint32_t j = 0; j <= most; j++) {
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) {
-      const uint32_t t = at[i] + j, in = t / PERSIST_SLOT_TILES;
+      const uint32_t t = at[i] + j;
       if (t >= at[i + 1]) continue;
-      const uint8_t *const p = s.ring + (in < room ? s.slot + in : in - room) * s.slot_tiles * DF_FRAG_BYTES +
-                               t % PERSIST_SLOT_TILES * DF_FRAG_BYTES + 16 * s.lane;
+      const uint8_t *const p = (t < PERSIST_SLOT_TILES ? first : second) + t * DF_FRAG_BYTES;
       mma_tile<F16, 1>(acc[i], *(const uint4 *)p, b + t * step, &on);
     }
   }
-  s.slot = slot;
-  s.parity = parity;
-  s.freed += slots;
 }
 
 #endif
