@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cuda/cuda_rig.h"
+#include "device/cuda/cuda_tune.h"
 #include "support/kernel_data.h"
 
 /* Rows of activations in both forms: floats, and their blocks made by the reference for `live` rows. */
@@ -102,7 +103,8 @@ void test_products(rig *r) {
 }
 
 /* Where several warps hand a strip's sums to each other: every form, one tile of rows and two, as many turns as there
- * are warps and more, and a last turn that not all of them have. Few, for tools that are slow. */
+ * are warps and more, a last turn that not all of them have, and several strips a block. Few, for tools that are slow.
+ */
 void test_chains(rig *r) {
   static const df_dtype types[] = {DF_Q4_0, DF_Q4_1, DF_Q5_1, DF_Q8_0, DF_Q4_K, DF_Q6_K};
   for (uint32_t i = 0; i < sizeof types / sizeof *types; i++)
@@ -110,4 +112,8 @@ void test_chains(rig *r) {
       linear_case(r, types[i], 33, 1024, rows, rows, 0, true, false);
       linear_case(r, types[i], 20, 3328, rows, rows, 0, false, true);
     }
+  const df_cuda_tuning usual = df_cuda_tune;
+  for (df_cuda_tune.quant_warps = 2; df_cuda_tune.quant_warps <= 4; df_cuda_tune.quant_warps *= 2)
+    for (uint32_t rows = 3; rows <= 16; rows += 13) linear_case(r, DF_Q4_K, 100, 1280, rows, rows, 0, true, false);
+  df_cuda_tune = usual;
 }

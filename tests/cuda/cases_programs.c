@@ -204,6 +204,7 @@ static void program_make(rig *r, program *p, df_dtype t, uint32_t rows) {
 
 /* whole: one kernel where the rows are few enough, else as many as without. */
 static void quantised_case(rig *r, df_dtype t, uint32_t rows, bool overlap, bool whole) {
+  if (!rig_mine(r)) return;
   static program p;
   program_make(r, &p, t, rows);
   r->env.overlap = overlap;
@@ -224,6 +225,7 @@ static void quantised_case(rig *r, df_dtype t, uint32_t rows, bool overlap, bool
 /* Every run, overlapping or not, fused or not, gives the first run's logits; and row j of a pass those of a smaller
  * one. */
 static void float_case(rig *r, df_dtype t, uint32_t rows) {
+  if (!rig_mine(r)) return;
   static program p;
   program_make(r, &p, t, rows);
   const size_t bytes = (size_t)p.batch->n_out * g_shape.vocab * sizeof(float);
@@ -261,6 +263,7 @@ static void pass_case(rig *r, df_dtype t, uint32_t rows) {
               {"clusters of 4", 4, 5, 3},
               {"single blocks, counted", 1, 12, 0},
               {"single blocks, words", 1, 12, 8}};
+  if (!rig_mine(r)) return;
   static program p;
   program_make(r, &p, t, rows);
   const size_t logits = (size_t)p.batch->n_out * g_shape.vocab * sizeof(float);

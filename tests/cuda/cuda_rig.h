@@ -37,7 +37,8 @@ typedef struct rig {
   uint32_t passed, failed, errors; /* cases; wrong calls */
   uint32_t launches;               /* of the last list */
   bool quick;
-  bool whole; /* rig_run_device makes one kernel of a list that fits */
+  uint32_t part, parts, turn; /* of the slow groups, this part alone runs: 1 to parts; programs so far */
+  bool whole;                 /* rig_run_device makes one kernel of a list that fits */
   uint64_t rng;
   df_cuda_card card;
   df_cuda_env env;
@@ -65,6 +66,8 @@ void *rig_at(rig *r, const void *host);
 void rig_upload(rig *r);
 /* Compares device blocks with the host's; one case passed or failed, named by the format. */
 void rig_compare(rig *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Is the next program of this part? */
+bool rig_mine(rig *r);
 /* One more passed or failed case. */
 void rig_case(rig *r, bool ok, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Reads back a device twin. */

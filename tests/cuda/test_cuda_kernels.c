@@ -1,9 +1,10 @@
 /*
  * test_cuda_kernels - every CUDA kernel against the reference on the host.
  *
- *   test_cuda_kernels [--quick] [group...]      groups: device rows products chains float attention programs passes
- *                                              float-passes
+ *   test_cuda_kernels [--quick] [--part I/N] [group...]
  *
+ * Groups: device rows products chains float attention programs passes float-passes. --part: of the programs and passes,
+ * which are slow under tools that watch memory, only those of part I of N (1 to N), so that parts can run side by side.
  * Ends with "N passed, N failed". Without a card: one line, exit status 77.
  */
 #include <stdio.h>
@@ -27,6 +28,7 @@ static const struct {
 static bool wanted(const char *name, int argc, char **argv) {
   bool any = false;
   for (int i = 1; i < argc; i++) {
+    if (strcmp(argv[i], "--part") == 0 && ++i) continue;
     if (argv[i][0] == '-') continue;
     any = true;
     if (strcmp(argv[i], name) == 0) return true;
@@ -42,7 +44,15 @@ int main(int argc, char **argv) {
     printf("no CUDA device: skipped (%s)\n", why);
     return 77;
   }
-  for (int i = 1; i < argc; i++) r.quick |= strcmp(argv[i], "--quick") == 0;
+  r.parts = 1;
+  for (int i = 1; i < argc; i++) {
+    r.quick |= strcmp(argv[i], "--quick") == 0;
+    if (strcmp(argv[i], "--part") != 0) continue;
+    if (i + 1 == argc || sscanf(argv[i + 1], "%u/%u", &r.part, &r.parts) != 2 || r.part - 1 >= r.parts) {
+      fprintf(stderr, "test_cuda_kernels: --part takes I/N, 1/N to N/N\n");
+      return 2;
+    }
+  }
   printf("%s, compute capability %u.%u, %u multiprocessors\n", r.card.name, r.card.major, r.card.minor, r.card.n_sm);
   for (size_t i = 0; i < sizeof k_groups / sizeof *k_groups; i++) {
     if (!wanted(k_groups[i].name, argc, argv)) continue;
