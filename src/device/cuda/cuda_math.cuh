@@ -72,19 +72,28 @@ DF_DEV float math_rms_factor(const float *x, uint32_t n, float eps, uint32_t l) 
   return 1.0f / sqrtf(mean + eps);
 }
 
-/* The same as a short loop: what a stage of a pass does once is as slow as its code is long. */
+/* The same as a short loop: what a stage of a pass does once is as slow as its code is long. Eight additions take as
+ * long as the loads of the next eight. */
 DF_DEV float math_rms_factor_short(const float *x, uint32_t n, float eps) {
+  enum { AHEAD = 8, STEP = 16 * AHEAD, LAST = STEP - 16 };
   const float *at = x + threadIdx.x % 16, *const end = x + n;
-  float a = 0, v0 = 0, v1 = 0, v2 = 0, v3 = 0;
-  if (at + 48 < end) {
-    v0 = at[0], v1 = at[16], v2 = at[32], v3 = at[48];
+  float a = 0;
+  if (at + LAST < end) {
+    float v[AHEAD];
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++) v[j] = at[16 * j];
 #pragma unroll 1
-    for (at += 64; at + 48 < end; at += 64) { /* the next four are on their way while these are added */
-      const float w0 = at[0], w1 = at[16], w2 = at[32], w3 = at[48];
-      a = fmaf(v3, v3, fmaf(v2, v2, fmaf(v1, v1, fmaf(v0, v0, a))));
-      v0 = w0, v1 = w1, v2 = w2, v3 = w3;
+    for (at += STEP; at + LAST < end; at += STEP) {
+      float w[AHEAD];
+#pragma unroll
+      for (int j = 0; j < AHEAD; j++) w[j] = at[16 * j];
+#pragma unroll
+      for (int j = 0; j < AHEAD; j++) a = fmaf(v[j], v[j], a);
+#pragma unroll
+      for (int j = 0; j < AHEAD; j++) v[j] = w[j];
     }
-    a = fmaf(v3, v3, fmaf(v2, v2, fmaf(v1, v1, fmaf(v0, v0, a))));
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++) a = fmaf(v[j], v[j], a);
   }
 #pragma unroll 1
   for (; at < end; at += 16) a = fmaf(*at, *at, a);
