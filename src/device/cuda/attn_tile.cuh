@@ -119,6 +119,12 @@ DF_DEV float *attn_part(const attn_args &a, const attn_block &t, uint32_t c, uin
   return a.op.parts + ((tile * a.op.max_chunks + c) * queries + t.first + q) * (ATTN_HEADER + a.op.head_dim);
 }
 
+/* What queries see of a chunk: nothing from `end` on; `all` has the bits of those that see everything in front of it.
+ */
+typedef struct attn_view {
+  uint32_t end, all;
+} attn_view;
+
 /* Shared memory, byte offsets. q, acc: [queries][e]. p: [64][p_ld] transposed weights. k, v: the chunk as stored, K
  * rows k_ld elements apart. factors: [2][queries][ATTN_BATCH], on top of k, v. Fused: vectors [rows][2][e] are K and V
  * of the pass's rows as they came, tables [rows][e] their cosines and sines, norms [2][e] the weights of q and k. */

@@ -128,7 +128,8 @@ typedef struct persist_layout {
  * attention and in the joining of parts, and whether they are its only ones. */
 typedef struct persist_kept {
   attn_block attn, merge;
-  uint32_t live, only, end; /* end: of what is seen of the chunk that the block had last */
+  uint32_t live, only;
+  attn_view view; /* of the chunk that the block had last */
 } persist_kept;
 
 enum { PERSIST_STAGE_BYTES = (sizeof(persist_stage) + 127) & ~127u, PERSIST_STAGES = 3 };

@@ -143,42 +143,57 @@ DF_DEV void pattn_softmax(const attn_layout &l, uint8_t *shared, uint32_t q, uin
   if (lane == 0) pattn_leave(to, part, r);
 }
 
-/* Positions of the chunk up to the last one that any query sees. All threads answer alike. */
-DF_DEV uint32_t pattn_end(const attn_layout &l, const uint8_t *shared) {
-  const uint32_t *const seen = (const uint32_t *)(shared + l.seen);
-  uint32_t end = DF_KV_CHUNK;
+/* All threads answer alike. */
+DF_DEV attn_view pattn_view_of(const attn_layout &l, const uint8_t *shared) {
+  const uint32_t *const seen = (const uint32_t *)(shared + l.seen), lane = threadIdx.x % 32;
+  attn_view v = {DF_KV_CHUNK, UINT32_MAX};
 #pragma unroll 1
-  while (end > 0 && seen[end - 1] == 0) end--;
-  return end;
+  while (v.end > 0 && seen[v.end - 1] == 0) v.end--;
+  if (lane < v.end) v.all &= seen[lane];
+  if (lane + 32 < v.end) v.all &= seen[lane + 32];
+#pragma unroll 1
+  for (uint32_t i = 1; i < 32; i *= 2) v.all &= port_xor(v.all, i);
+  return v;
+}
+
+/* Four positions more on two elements' chains; v: values, a row of them `row` bytes long. */
+DF_DEV void pattn_four_of(float2 &acc, const uint8_t *v, uint32_t row, const float4 &w) {
+  const float2 x0 = chunk_pair<true>(v, 0), x1 = chunk_pair<true>(v + row, 0), x2 = chunk_pair<true>(v + 2 * row, 0);
+  const float2 x3 = chunk_pair<true>(v + 3 * row, 0);
+  acc.x = fmaf(x3.x, w.w, fmaf(x2.x, w.z, fmaf(x1.x, w.y, fmaf(x0.x, w.x, acc.x))));
+  acc.y = fmaf(x3.y, w.w, fmaf(x2.y, w.z, fmaf(x1.y, w.y, fmaf(x0.y, w.x, acc.y))));
+}
+
+DF_DEV void pattn_one_of(float2 &acc, const uint8_t *v, float w) {
+  const float2 x = chunk_pair<true>(v, 0);
+  acc = {fmaf(x.x, w, acc.x), fmaf(x.y, w, acc.y)};
 }
 
 /* Weighted values of the chunk to its part: two neighbouring elements of one query a thread, a chain over the visible
- * positions each. */
+ * positions each. Most often that is all of them. */
 DF_DEV void pattn_values(const attn_args &a, uint32_t n, const attn_layout &l, const uint8_t *shared, float *parts,
-                         uint32_t end, const pattn_words &to) {
+                         const attn_view &view, const pattn_words &to) {
   const uint32_t e = a.op.head_dim, pairs = e / 2, row = 2 * e;
+  const uint32_t *const seen = (const uint32_t *)(shared + l.seen);
 #pragma unroll 1
   for (uint32_t u = threadIdx.x; u < pairs * n; u += ATTN_THREADS) {
     const uint32_t pair = e == 128 ? u % 64 : u % 32, q = e == 128 ? u / 64 : u / 32;
     const float *const weights = (const float *)(shared + l.scores) + q * DF_KV_CHUNK;
-    const uint32_t *const seen = (const uint32_t *)(shared + l.seen);
     const uint8_t *v = shared + l.v + 4 * pair;
     float2 acc = {0, 0};
+    if (view.all >> q & 1) {
+      uint32_t p = 0;
 #pragma unroll 2
-    for (uint32_t p0 = 0; p0 < end; p0 += 4, v += 4 * row) {
-      const float4 w = *(const float4 *)(weights + p0);
-      const uint4 s = *(const uint4 *)(seen + p0);
-      const float2 x0 = chunk_pair<true>(v, 0), x1 = chunk_pair<true>(v + row, 0),
-                   x2 = chunk_pair<true>(v + 2 * row, 0);
-      const float2 x3 = chunk_pair<true>(v + 3 * row, 0);
-      const float2 y0 = {fmaf(x0.x, w.x, acc.x), fmaf(x0.y, w.x, acc.y)};
-      acc = s.x >> q & 1 ? y0 : acc;
-      const float2 y1 = {fmaf(x1.x, w.y, acc.x), fmaf(x1.y, w.y, acc.y)};
-      acc = s.y >> q & 1 ? y1 : acc;
-      const float2 y2 = {fmaf(x2.x, w.z, acc.x), fmaf(x2.y, w.z, acc.y)};
-      acc = s.z >> q & 1 ? y2 : acc;
-      const float2 y3 = {fmaf(x3.x, w.w, acc.x), fmaf(x3.y, w.w, acc.y)};
-      acc = s.w >> q & 1 ? y3 : acc; /* what it does not see may be anything */
+      for (; p + 4 <= view.end; p += 4, v += 4 * row) pattn_four_of(acc, v, row, *(const float4 *)(weights + p));
+#pragma unroll 1
+      for (; p < view.end; p++, v += row) pattn_one_of(acc, v, weights[p]);
+    } else {
+#pragma unroll 2
+      for (uint32_t p = 0; p < view.end; p++, v += row) {
+        float2 now = acc;
+        pattn_one_of(now, v, weights[p]);
+        acc = seen[p] >> q & 1 ? now : acc; /* what it does not see may be anything */
+      }
     }
     pattn_leave(to, parts + (size_t)q * (ATTN_HEADER + e) + ATTN_HEADER + 2 * pair, acc);
   }
@@ -186,7 +201,7 @@ DF_DEV void pattn_values(const attn_args &a, uint32_t n, const attn_layout &l, c
 
 /* A chunk whose old K and V are on their way, to parts; first: of the block's chunks. */
 DF_DEV void pattn_chunk(const attn_args &a, const attn_block &t, const attn_layout &l, uint8_t *shared, uint32_t chunk,
-                        bool first, uint32_t end, const pattn_words &w, const pattn_words &to) {
+                        bool first, const attn_view &view, const pattn_words &w, const pattn_words &to) {
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = t.n;
   float *const parts = attn_part(a, t, chunk, 0);
   port_copy_wait<0>(); /* what a thread fetched and what a warp writes now are other rows of K and V */
@@ -198,7 +213,7 @@ DF_DEV void pattn_chunk(const attn_args &a, const attn_block &t, const attn_layo
   for (uint32_t q = warp; q < n; q += ATTN_WARPS)
     pattn_softmax(l, shared, q, lane, parts + (size_t)q * (ATTN_HEADER + a.op.head_dim), to);
   port_block_sync();
-  pattn_values(a, n, l, shared, parts, end, to);
+  pattn_values(a, n, l, shared, parts, view, to);
   port_block_sync(); /* K, V, weights are free for the next chunk */
 }
 

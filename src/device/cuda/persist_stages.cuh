@@ -55,7 +55,7 @@ DF_DEV void persist_chunks(const persist_self &me, const persist_stage &st, uint
   const attn_layout l = attn_place(a.queries, a.op.head_dim, true, a.fresh_rows, true);
   uint8_t *const shared = me.work + me.p.attn_at;
   persist_kept *const keep = (persist_kept *)(me.work + me.p.kept_at);
-  uint32_t end = keep->end;
+  attn_view view = keep->view;
   if (!kept) chunk_tables(a, t, l, shared);
   chunk_norms(a, l, shared);
 #pragma unroll 1
@@ -63,8 +63,8 @@ DF_DEV void persist_chunks(const persist_self &me, const persist_stage &st, uint
     if (!kept) {
       attn_prepare(a, t, l, shared, c);
       port_block_sync();
-      if (!MANY) end = pattn_end(l, shared);
-      if (threadIdx.x == 0) keep->end = end;
+      if (!MANY) view = pattn_view_of(l, shared);
+      if (threadIdx.x == 0) keep->view = view;
     }
     chunk_fetch_old<true>(a, t, l, shared);
     pattn_words w = {}, to = {};
@@ -75,7 +75,7 @@ DF_DEV void persist_chunks(const persist_self &me, const persist_stage &st, uint
     if (MANY)
       mattn_chunk(a, t, l, shared, c, c < t.c0 + a.shares);
     else
-      pattn_chunk(a, t, l, shared, c, c < t.c0 + a.shares, end, w, to);
+      pattn_chunk(a, t, l, shared, c, c < t.c0 + a.shares, view, w, to);
   }
 }
 
