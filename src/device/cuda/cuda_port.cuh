@@ -133,6 +133,16 @@ DF_DEV uint32_t port_bits(float f) { return __float_as_uint(f); }
 
 DF_DEV void port_block_sync(void) { __syncthreads(); }
 DF_DEV void port_warp_sync(void) { __syncwarp(); }
+/* True in one lane of a whole warp that calls. The compiler knows that it is one, which saves a loop around copies. */
+DF_DEV bool port_elect(void) {
+#if DF_ASYNC_ARCH
+  uint32_t on;
+  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 %0, 1, 0, p; }" : "=r"(on));
+  return on != 0;
+#else
+  return threadIdx.x % 32 == 0;
+#endif
+}
 /* Barrier `id` (1..15) among n threads; `arrive` does not wait. */
 DF_DEV void port_named_sync(uint32_t id, uint32_t n) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory"); }
 DF_DEV void port_named_arrive(uint32_t id, uint32_t n) {

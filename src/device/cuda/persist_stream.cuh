@@ -83,7 +83,7 @@ DF_DEV void pstream_next_run(persist_stream &s) {
 DF_DEV void pstream_ask(persist_stream &s) {
   const uint32_t n = math_min(s.ahead, s.piece), bytes = n * DF_FRAG_BYTES;
   if (n == 0) return;
-  if (s.lane == 0) {
+  if (port_elect()) {
     port_mailbox_expect(&s.box[s.ask], bytes);
     port_mailbox_fetch(s.ring + s.ask * s.slot_tiles * DF_FRAG_BYTES, s.from, bytes, &s.box[s.ask], s.once);
   }
@@ -159,7 +159,7 @@ DF_DEV void pstream_chain(persist_stream &s, uint32_t n, const uint8_t *b, uint3
     s.used += now;
     if (s.used < s.held) continue;
     pstream_free(s);
-    if (s.left > 0) stream_rest(s);
+    stream_rest(s);
   }
 }
 

@@ -145,6 +145,7 @@ DF_DEV float port_bf16_value(uint16_t h) { return emu_bf16_value(h); }
 
 DF_DEV void port_block_sync(void) { emu_block_sync(); }
 DF_DEV void port_warp_sync(void) { (void)emu_warp("warp sync", "", 1); }
+DF_DEV bool port_elect(void) { return emu_warp("elect", "", 1) && threadIdx.x % 32 == 0; }
 DF_DEV void port_named_sync(uint32_t id, uint32_t n) { emu_named(id, n, true); }
 DF_DEV void port_named_arrive(uint32_t id, uint32_t n) { emu_named(id, n, false); }
 DF_DEV float port_handed_get(const float *p) { return emu_watched_get(p); }
