@@ -72,30 +72,36 @@ DF_DEV float math_rms_factor(const float *x, uint32_t n, float eps, uint32_t l) 
   return 1.0f / sqrtf(mean + eps);
 }
 
+/* x[16 * j] on their way to v[j]; the squares of those that are there to their chain. */
+enum { MATH_AHEAD = 8 };
+DF_DEV void math_ask(const float *x, float v[MATH_AHEAD]) {
+#pragma unroll
+  for (int j = 0; j < MATH_AHEAD; j++) v[j] = x[16 * j];
+}
+DF_DEV void math_squares(const float v[MATH_AHEAD], float &a) {
+#pragma unroll
+  for (int j = 0; j < MATH_AHEAD; j++) a = fmaf(v[j], v[j], a);
+}
+
 /* The same as a short loop: what a stage of a pass does once is as slow as its code is long. Eight additions take as
- * long as the loads of the next eight. */
+ * long as the loads of the next eight, which two arrays take in turn. */
 DF_DEV float math_rms_factor_short(const float *x, uint32_t n, float eps) {
-  enum { AHEAD = 8, STEP = 16 * AHEAD, LAST = STEP - 16 };
+  enum { STEP = 16 * MATH_AHEAD, LAST = STEP - 16 };
   const float *at = x + threadIdx.x % 16, *const end = x + n;
-  float a = 0;
+  float a = 0, v[MATH_AHEAD], w[MATH_AHEAD];
   if (at + LAST < end) {
-    float v[AHEAD];
-#pragma unroll
-    for (int j = 0; j < AHEAD; j++) v[j] = at[16 * j];
+    math_ask(at, v);
 #pragma unroll 1
-    for (at += STEP; at + LAST < end; at += STEP) {
-      float w[AHEAD];
-#pragma unroll
-      for (int j = 0; j < AHEAD; j++) w[j] = at[16 * j];
-#pragma unroll
-      for (int j = 0; j < AHEAD; j++) a = fmaf(v[j], v[j], a);
-#pragma unroll
-      for (int j = 0; j < AHEAD; j++) v[j] = w[j];
+    for (; at + 2 * STEP + LAST < end; at += 2 * STEP) {
+      math_ask(at + STEP, w);
+      math_squares(v, a);
+      math_ask(at + 2 * STEP, v);
+      math_squares(w, a);
     }
-#pragma unroll
-    for (int j = 0; j < AHEAD; j++) a = fmaf(v[j], v[j], a);
+    math_squares(v, a);
+    at += STEP;
   }
-#pragma unroll 1
+#pragma unroll 4
   for (; at < end; at += 16) a = fmaf(*at, *at, a);
   return 1.0f / sqrtf(math_tree16(a) / (float)n + eps);
 }
