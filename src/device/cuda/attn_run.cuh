@@ -168,6 +168,7 @@ DF_DEV void attn_merge(const attn_args &a, const attn_block &t, const attn_layou
     for (uint32_t q = warp; q < t.n; q += ATTN_WARPS) {
       float m = s.m[q];
       merge_factors(a, t, c, q, fa + q * ATTN_BATCH, fb + q * ATTN_BATCH, &m, lane);
+      port_warp_sync(); /* all lanes have read it */
       if (lane == 0) s.m[q] = m;
     }
     port_block_sync();
