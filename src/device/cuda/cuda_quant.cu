@@ -93,17 +93,22 @@ struct quant_warp {
 
 /* The chain's state goes round: warp t writes slot t + 1 and arrives at barrier t + 1, where warp t + 1 waits. That
  * also frees a slot: t writes slot t + 1 again only when the chain has come back to it, and so past the warp that read
- * the slot; a barrier is used again only then, too. So neither needs a second barrier for the way back. Tools that do
- * not follow order through several barriers report hazards here; the emulation checks the order itself. */
+ * the slot; a barrier is used again only then, too. So neither needs a second barrier for the way back. Tools that look
+ * for races on a card do not follow arrivals at named barriers; the state is exchanged in atomic words, which they
+ * leave alone, and the emulation checks the order. */
 DF_DEV void quant_hand(const quant_warp &w, float *acc, uint32_t n, bool give) {
   const uint32_t to = give ? (w.turn + 1) % w.warps : w.turn, lane = 4 * w.g + w.j;
-  float *state = w.state + (size_t)to * n * 32 + lane;
+  float *state = w.state + (size_t)to * n * 32 + 2 * lane; /* pairs of a lane are 64 apart */
   if (give) {
-    for (uint32_t i = 0; i < n; i++) port_handed_put(state + 32 * i, acc[i]);
+    for (uint32_t i = 0; i < n; i += 2) port_handed_put(state + 32 * i, acc[i], acc[i + 1]);
     port_named_arrive(w.barrier0 + to, 64);
   } else {
     port_named_sync(w.barrier0 + to, 64);
-    for (uint32_t i = 0; i < n; i++) acc[i] = port_handed_get(state + 32 * i);
+    for (uint32_t i = 0; i < n; i += 2) {
+      const float2 v = port_handed_take(state + 32 * i);
+      acc[i] = v.x;
+      acc[i + 1] = v.y;
+    }
   }
 }
 

@@ -64,6 +64,8 @@ void emu_run(dim3 grid, uint32_t block, size_t shared_bytes, uint32_t together, 
 
 /* Exchange among the 32 lanes of the warp: every lane gives `bytes` and sees all that were given, [32][bytes]. */
 const void *emu_warp(const char *what, const void *mine, size_t bytes);
+void emu_give_turn(void);
+void emu_die(const char *text);
 void emu_block_sync(void);
 void emu_named(uint32_t id, uint32_t n, bool wait);
 /* Words of shared memory that threads hand to each other: every access is checked to be ordered by barriers, whatever
@@ -148,8 +150,16 @@ DF_DEV void port_warp_sync(void) { (void)emu_warp("warp sync", "", 1); }
 DF_DEV bool port_elect(void) { return emu_warp("elect", "", 1) && threadIdx.x % 32 == 0; }
 DF_DEV void port_named_sync(uint32_t id, uint32_t n) { emu_named(id, n, true); }
 DF_DEV void port_named_arrive(uint32_t id, uint32_t n) { emu_named(id, n, false); }
-DF_DEV float port_handed_get(const float *p) { return emu_watched_get(p); }
-DF_DEV void port_handed_put(float *p, float v) { emu_watched_put(p, v); }
+DF_DEV void port_handed_put(float *p, float x, float y) {
+  if ((uintptr_t)p % 8) emu_die("pair of words at an unaligned address");
+  emu_watched_put(p, x);
+  emu_watched_put(p + 1, y);
+}
+DF_DEV float2 port_handed_take(float *p) {
+  const float2 v = {emu_watched_get(p), emu_watched_get(p + 1)};
+  port_handed_put(p, 0, 0);
+  return v;
+}
 template <typename T>
 DF_DEV T emu_shuffle(T v, uint32_t from) {
   T out;
@@ -166,8 +176,6 @@ DF_DEV uint32_t port_from(uint32_t v, uint32_t lane) { return emu_shuffle(v, lan
 DF_DEV void port_fence(void) {}
 DF_DEV uint32_t port_count(uint32_t *p) { return (*p)++; }
 
-void emu_give_turn(void);
-void emu_die(const char *text);
 DF_DEV uint32_t port_cluster_rank(void) { return emu_cur->rank; }
 DF_DEV void port_cluster_arrive(void) { emu_cluster_arrive(); }
 DF_DEV void port_cluster_wait(void) { emu_cluster_wait(); }
