@@ -28,6 +28,7 @@ static size_t place_all(df_batch *b, uint8_t *block) {
   b->pos = place(block, &at, b->max_rows);
   b->slot = place(block, &at, b->max_rows);
   b->out_row = place(block, &at, b->max_rows);
+  b->tap_row = place(block, &at, b->max_rows);
   b->q_start = place(block, &at, (size_t)b->max_seqs + 1);
   b->kv_len = place(block, &at, b->max_seqs);
   b->state_slot = place(block, &at, b->max_seqs);
@@ -107,6 +108,7 @@ void df_batch_view(df_batch *view, const df_batch *b, uint32_t s0, uint32_t s1, 
   view->ids = b->ids + r0;
   view->pos = b->pos + r0;
   view->slot = b->slot + r0;
+  view->tap_row = b->tap_row + r0;
   view->kv_len = b->kv_len + s0;
   view->state_slot = b->state_slot + s0;
   view->page_table = b->page_table + (size_t)s0 * b->max_pages;

@@ -53,6 +53,7 @@ typedef struct df_batch {
   uint32_t *page_table; /* [max_seqs][max_pages]: 16-slot blocks, or slots when the page size is 1 */
   uint32_t *state_slot; /* [max_seqs] of recurrent layers; 0 = sink */
   uint32_t *out_row;    /* [max_rows] row of the pass that output row i is computed from */
+  uint32_t *tap_row;    /* [max_rows] where in the memory of tapped rows a row's taps go */
   void *block;          /* holds all arrays, the page table last (a view's q_start lies elsewhere) */
   size_t block_bytes;
   /* the mask this pass was given, if any; borrowed */

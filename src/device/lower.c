@@ -58,7 +58,8 @@ static const field k_rope_kv[] = {
 static const field k_tap[] = {{AT(df_op_tap, x), FIELD_ADDRESS},
                               {AT(df_op_tap, dst), FIELD_ADDRESS},
                               {AT(df_op_tap, n_rows), FIELD_ADDRESS},
-                              {AT(df_op_tap, row_map), FIELD_ADDRESS}};
+                              {AT(df_op_tap, row_map), FIELD_ADDRESS},
+                              {AT(df_op_tap, to_row), FIELD_ADDRESS}};
 static const field k_attn[] = {{AT(df_op_attn, batch), FIELD_BATCH},   {AT(df_op_attn, q), FIELD_ADDRESS},
                                {AT(df_op_attn, out.f), FIELD_ADDRESS}, {AT(df_op_attn, out.q), FIELD_ADDRESS},
                                {AT(df_op_attn, kv.k), FIELD_ADDRESS},  {AT(df_op_attn, kv.v), FIELD_ADDRESS},
@@ -242,6 +243,7 @@ df_status df_lower_batch(const df_mirrors *m, const df_batch *host, df_batch *ou
   DF_TRY(lower_array(m, "page_table", &b.page_table, err));
   DF_TRY(lower_array(m, "state_slot", &b.state_slot, err));
   DF_TRY(lower_array(m, "out_row", &b.out_row, err));
+  DF_TRY(lower_array(m, "tap_row", &b.tap_row, err));
   b.block = NULL;
   b.mask = NULL;
   b.mask_layout = DF_MASK_NONE;

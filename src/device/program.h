@@ -159,15 +159,15 @@ static inline uint32_t df_rope_kv_chunks(const df_op_rope_kv *a) {
   return a->n_kv + (a->q ? DF_KV_PAGE / DF_ROWS_PER_CHUNK : 0);
 }
 
-/* dst[r * ld + i] = x[(row_map ? row_map[r] : r) * k + i]: the residual stream after a tapped layer, or gathered rows
- */
+/* dst[(to_row ? to_row[r] : r) * ld + i] = x[(row_map ? row_map[r] : r) * k + i]: the residual stream after a tapped
+ * layer, or gathered rows */
 typedef struct df_op_tap {
   const float *x;
   float *dst;
   size_t ld;
   uint32_t k;
   const uint32_t *n_rows;
-  const uint32_t *row_map;
+  const uint32_t *row_map, *to_row;
 } df_op_tap;
 
 /* All attention ops. out rows are the rows of the batch. */

@@ -151,7 +151,7 @@ static df_status emit_inject(void *ctx, df_program *p, const df_graph_key *key, 
     const df_op_quantize q = {r->target->taps, &b->n_rows, b->out_row, in};
     DF_TRY(df_emit_quantize(p, &q, err));
   } else {
-    const df_op_tap g = {r->target->taps, in.f, in.k, in.k, &b->n_rows, b->out_row};
+    const df_op_tap g = {r->target->taps, in.f, in.k, in.k, &b->n_rows, b->out_row, NULL};
     DF_TRY(df_emit_tap(p, &g, err));
   }
   df_op_linear fuse = {.x = in, .n_rows = &b->n_rows, .n_parts = 1};
@@ -183,6 +183,7 @@ static df_graph_key inject_key(const df_drafter *r, uint32_t n) {
 
 df_status df_drafter_inject(df_drafter *r, const df_inject_item *items, uint32_t n_items, df_error *err) {
   df_batch *b = &r->inject_batch;
+  r->injections++;
   df_fill_begin(b);
   for (uint32_t i = 0; i < n_items; i++) df_fill_add_rows(b, items[i].seq, items[i].row0, items[i].n, items[i].first);
   const df_graph_key key = inject_key(r, b->n_rows);

@@ -1,8 +1,9 @@
 /*
  * draft/drafter.h - a draft at work beside its target: draft KV on the same slots, injection, block passes.
  *
- * Invariant between steps: draft KV is valid for exactly the positions whose target KV is valid. The K and V of block
- * rows are written to the reserved slots behind them and overwritten by the next injection.
+ * Invariant between steps: draft KV is valid for exactly the positions whose target KV is valid, except those whose
+ * injection waits (spec/step.h). The K and V of block rows are written to the reserved slots behind them and
+ * overwritten by the next injection.
  *
  * Ownership: owns its memory and attention backend, borrows draft and target. Threads: one owner.
  */
@@ -29,6 +30,7 @@ typedef struct df_drafter {
   size_t kv_ld;   /* n_kv * head_dim */
   void *block;
   size_t block_bytes;
+  uint64_t injections; /* passes so far */
 } df_drafter;
 
 /* max_width: rows of a block, anchor included, at least 2. */
@@ -39,7 +41,7 @@ void df_drafter_release(df_drafter *r);
 /* What injection and drafting need to know of one sequence. */
 typedef struct df_inject_item {
   const df_kv_seq *seq;
-  uint32_t row0;  /* first row of the target's last pass */
+  uint32_t row0;  /* first row: of the target's last pass, or kept (df_target_keep) */
   uint32_t n;     /* rows */
   uint32_t first; /* position of row0 */
 } df_inject_item;
@@ -53,7 +55,7 @@ typedef struct df_draft_item {
                      * not asked. Only where logits lie on the host (device.is_host) */
 } df_draft_item;
 
-/* Fuses tapped rows of the target's last pass into draft K and V. */
+/* Fuses tapped rows of the target into draft K and V: the bits of a row do not depend on the others. */
 df_status df_drafter_inject(df_drafter *r, const df_inject_item *items, uint32_t n_items, df_error *err) DF_CHECK;
 
 /* Runs one block of `width` rows for every sequence: row 0 is the anchor, the others are mask tokens. */

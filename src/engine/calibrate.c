@@ -92,5 +92,6 @@ df_status df_engine_calibrate(df_engine *e, df_error *err) {
     df_width_cost_calibrate(&e->costs.verify, w[i].width, w[i].verify[0], deep, w[i].verify[1]);
     df_width_cost_calibrate(&e->costs.draft, w[i].width, w[i].draft[0], deep, w[i].draft[1]);
   }
+  if (s == DF_OK) e->costs.catch_up = w[0].draft[0]; /* plain steps of this kind inject at once */
   return s;
 }

@@ -7,11 +7,6 @@
 #include "base/mem.h"
 #include "base/size.h"
 
-/* Tapped rows of plain steps wait on the host; where they lie elsewhere they are injected at once instead. */
-uint32_t df_engine_tap_floats(const df_engine *e) {
-  return e->has_drafter && e->m->device->is_host ? e->target.p.n_taps * e->m->cfg.hidden : 0;
-}
-
 df_status df_engine_width(const df_engine *e, int32_t asked, df_request_config *c, df_error *err) {
   c->width = e->width;
   c->auto_width = e->auto_width;
@@ -28,7 +23,8 @@ df_status df_engine_admit(df_engine *e, df_request *q, df_kv_seq *seq, uint32_t 
   for (uint32_t w = q->auto_width ? 1 : q->width; w <= q->width; w++)
     DF_TRY(df_spec_prepare(&e->step, 1, w, !q->greedy, err));
   df_width_estimate_learn(&q->est, &e->acceptance);
-  return df_request_admit(q, &e->target.ws, &e->scratch, df_engine_tap_floats(e), seq, n_valid, err);
+  df_request_admit(q, &e->target.ws, &e->scratch, seq, n_valid);
+  return DF_OK;
 }
 
 df_status df_engine_request(df_engine *e, df_request *q, const int32_t *ids, size_t n, uint32_t n_valid, df_kv_seq *seq,
@@ -175,7 +171,7 @@ static void count_step(df_engine *e, df_request *q, const df_step_item *it, cons
   st->draft_ms += (double)t->draft_ns / 1e6;
   st->verify_ms += (double)t->verify_ns / 1e6;
   st->sample_ms += (double)t->pick_ns / 1e6;
-  st->inject_ms += (double)t->inject_ns / 1e6;
+  st->inject_ms += (double)(t->inject_ns + t->catch_up_ns) / 1e6;
   st->decode_ms = (double)(df_now_ns() - q->t_first) / 1e6;
   all->width_steps[it->n_drafted + 1]++;
   st->width_steps[it->n_drafted + 1]++;
@@ -226,12 +222,8 @@ static bool begin_item(df_engine *e, df_request *q, uint32_t width, df_step_item
   const df_status s = df_kv_seq_reserve(&q->seq, &e->pages, at + width, &why);
   alone(q, s, &why);
   if (s != DF_OK) return false;
-  *it = (df_step_item){.seq = &q->seq,
-                       .pending = q->pending.rows ? &q->pending : NULL,
-                       .n = at,
-                       .anchor = q->ids[at],
-                       .pick = df_request_pick,
-                       .pick_ctx = q};
+  *it = (df_step_item){
+      .seq = &q->seq, .pending = &q->pending, .n = at, .anchor = q->ids[at], .pick = df_request_pick, .pick_ctx = q};
   q->base = at + 1;
   q->drafted = it->drafted;
   return true;
@@ -256,11 +248,19 @@ static uint32_t cut_blocks(void *ctx, const df_step_item *items, uint32_t n, uin
   return df_cut_rows(&s->e->costs, s->chance, n, width, s->depth, s->e->costs.per_ms);
 }
 
-static void learn_costs(const step_members *s, uint32_t width, uint32_t rows, const df_step_times *t) {
+/* What a step of the group cost, in plain steps. */
+static double learn_costs(const step_members *s, uint32_t width, uint32_t rows, const df_step_times *t) {
   df_width_costs *c = &s->e->costs;
   double verify = df_step_verify_ms(t), draft = df_step_draft_ms(t);
-  if (!s->e->m->device->is_host) df_width_share(c, s->n, width, rows, s->depth, &verify, &draft);
+  if (s->e->m->device->is_host) {
+    if (t->catch_up_ns) df_width_note_catch_up(c, (double)t->catch_up_ns / 1e6);
+  } else {
+    if (t->catch_up_ns) verify -= DF_MIN(c->catch_up, verify / 2); /* they were waited for together */
+    df_width_share(c, s->n, width, rows, s->depth, &verify, &draft);
+  }
   df_width_note(c, s->n, width, rows, s->depth, verify, draft);
+  return df_width_plain_steps(c, s->n, width, rows, s->depth) +
+         (t->catch_up_ns ? df_width_catch_up_steps(c, s->n, s->depth) : 0);
 }
 
 /* All requests of one width in one step. */
@@ -287,11 +287,10 @@ static void step_group(df_engine *e, df_request **q, uint32_t n, uint32_t width)
   const uint64_t allocs = df_mem_alloc_count();
   const df_status s = df_spec_step(&e->step, g.items, g.n, &plan, &t, &why);
   const uint64_t made = df_mem_alloc_count() - allocs;
-  e->totals.model_ns += t.draft_ns + t.verify_ns + t.inject_ns;
+  e->totals.model_ns += t.catch_up_ns + t.draft_ns + t.verify_ns + t.inject_ns;
   const bool learn = s == DF_OK && e->auto_width;
   const uint32_t rows = g.items[0].n_drafted + 1;
-  if (learn) learn_costs(&g, width, rows, &t);
-  const double plain_steps = learn ? df_width_plain_steps(&e->costs, g.n, width, rows, g.depth) : 0;
+  const double plain_steps = learn ? learn_costs(&g, width, rows, &t) : 0;
   for (uint32_t i = 0; i < g.n; i++) {
     df_error own = why;
     g.who[i]->r.stats.step_allocations += made;

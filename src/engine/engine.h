@@ -58,9 +58,6 @@ df_status df_engine_calibrate(df_engine *e, df_error *err) DF_CHECK;
 /* Memory of all programs recorded so far. */
 size_t df_engine_graph_bytes(const df_engine *e);
 
-/* Floats of one tapped row that a request keeps of plain steps; 0 without a draft, or when it keeps none. */
-uint32_t df_engine_tap_floats(const df_engine *e);
-
 /* Sets width and auto_width of c: `asked` rows, 0 = as the engine was started. ARGUMENT beyond the draft's block;
  * without a draft every width is 1. Reads only what never changes: any thread. */
 df_status df_engine_width(const df_engine *e, int32_t asked, df_request_config *c, df_error *err) DF_CHECK;

@@ -62,6 +62,7 @@ static df_status init_target(df_engine *e, const df_session_params *p, df_error 
                                .attn = attn,
                                .taps = e->d ? e->d->cfg.taps : NULL,
                                .n_taps = e->d ? e->d->cfg.n_taps : 0,
+                               .keeps = e->d ? e->max_seqs : 0,
                                .verify_mask = captured,
                                .seq_buckets = p->graph_seqs,
                                .n_seq_buckets = p->n_graph_seqs};

@@ -117,14 +117,8 @@ df_status df_request_init(df_request *q, df_model *m, const int32_t *ids, size_t
   return DF_OK;
 }
 
-df_status df_request_admit(df_request *q, df_workspace *ws, df_sampler_scratch *scratch, uint32_t tap_floats,
-                           df_kv_seq *seq, uint32_t n_valid, df_error *err) {
+void df_request_admit(df_request *q, df_workspace *ws, df_sampler_scratch *scratch, df_kv_seq *seq, uint32_t n_valid) {
   const uint32_t fill = df_request_fill(q);
-  if (tap_floats) {
-    q->pending.rows = df_alloc((size_t)DF_TILE_ROWS * tap_floats * sizeof(float));
-    if (!q->pending.rows)
-      return DF_OOM(err, "features of plain steps", (size_t)DF_TILE_ROWS * tap_floats * sizeof(float));
-  }
   q->ws = ws;
   q->scratch = scratch;
   q->n_valid = n_valid;
@@ -132,14 +126,12 @@ df_status df_request_admit(df_request *q, df_workspace *ws, df_sampler_scratch *
   q->state = q->n_ids > q->n_prompt && n_valid == fill ? DF_REQ_DECODE : DF_REQ_PREFILL;
   q->seq = *seq;
   *seq = (df_kv_seq){0};
-  return DF_OK;
 }
 
 df_kv_seq df_request_park(df_request *q) {
   const df_kv_seq seq = q->seq;
   q->seq = (df_kv_seq){0};
-  df_free(q->pending.rows);
-  q->pending = (df_pending){0};
+  df_spec_forget(&q->pending);
   q->n_valid = 0;
   return seq;
 }
@@ -161,7 +153,7 @@ void df_request_release(df_request *q) {
   df_seen_release(&q->seen);
   df_buf_release(&q->raw);
   df_buf_release(&q->text);
-  df_free(q->pending.rows);
+  df_spec_forget(&q->pending);
   df_free(q->logprobs);
   df_free(q->prompt_logprobs);
   df_free(q->top);

@@ -62,7 +62,7 @@ typedef struct df_request {
   uint32_t width;        /* most rows of its verify blocks; 1 = no drafting */
   bool auto_width;       /* the controller chooses */
   df_width_estimate est; /* acceptance by slot, for the width controller */
-  df_pending pending;    /* features not injected yet; rows NULL without a draft */
+  df_pending pending;    /* what the draft's K and V lack of plain steps */
 
   df_stop stop;
   df_detok detok;
@@ -88,16 +88,14 @@ typedef struct df_request {
   uint32_t followed; /* tokens that the constraint had taken before */
 } df_request;
 
-/* Takes a copy of the prompt and of gen; n_ctx bounds prompt and output. Allocates everything but the features of
- * plain steps and the page table, which come with df_request_admit. Needs nothing of an engine at work, so any thread
- * may call it. Errors: ARGUMENT, LIMIT (prompt does not fit), MEMORY. */
+/* Takes a copy of the prompt and of gen; n_ctx bounds prompt and output. Allocates everything but the page table, which
+ * comes with df_request_admit. Needs nothing of an engine at work, so any thread may call it. Errors: ARGUMENT, LIMIT
+ * (prompt does not fit), MEMORY. */
 df_status df_request_init(df_request *q, df_model *m, const int32_t *ids, size_t n, uint32_t n_ctx,
                           const df_request_config *c, df_error *err) DF_CHECK;
 /* The request takes part in steps from now on. seq: an initialised page table, taken over on success, which holds the
- * first n_valid positions. ws, scratch: of the engine. tap_floats: floats of one tapped row, 0 without a draft. Again
- * after df_request_park. MEMORY. */
-df_status df_request_admit(df_request *q, df_workspace *ws, df_sampler_scratch *scratch, uint32_t tap_floats,
-                           df_kv_seq *seq, uint32_t n_valid, df_error *err) DF_CHECK;
+ * first n_valid positions. ws, scratch: of the engine. Again after df_request_park. */
+void df_request_admit(df_request *q, df_workspace *ws, df_sampler_scratch *scratch, df_kv_seq *seq, uint32_t n_valid);
 /* Takes it out of the steps: the caller gets the page table. What was generated stays; positions are computed anew when
  * it is admitted again, and the text goes on as if nothing had happened. */
 df_kv_seq df_request_park(df_request *q);

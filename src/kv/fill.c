@@ -39,6 +39,7 @@ uint32_t df_fill_add(df_batch *b, const df_kv_seq *seq, const int32_t *ids, uint
     b->ids[row + i] = ids[i];
     b->pos[row + i] = first + i;
     b->slot[row + i] = df_kv_slot(seq, first + i);
+    b->tap_row[row + i] = row + i;
   }
   add_pages(b, seq);
   add_out(b, row, n, out);
@@ -68,6 +69,7 @@ void df_fill_pad(df_batch *b, uint32_t seqs, uint32_t width) {
       b->ids[r] = 0;
       b->pos[r] = 0;
       b->slot[r] = 0;
+      b->tap_row[r] = r;
     }
     add_pages(b, NULL);
     b->kv_len[b->n_seqs++] = 1;

@@ -15,7 +15,7 @@ void df_fill_begin(df_batch *b);
  * first output row. */
 uint32_t df_fill_add(df_batch *b, const df_kv_seq *seq, const int32_t *ids, uint32_t n, uint32_t first,
                      df_fill_out out);
-/* Rows without embedding or output: injection into draft KV. row0 is the first row of the source pass. */
+/* Rows without embedding or output: injection into draft KV. row0 is the first of the tapped rows. */
 void df_fill_add_rows(df_batch *b, const df_kv_seq *seq, uint32_t row0, uint32_t n, uint32_t first);
 /* Adds padding sequences of `width` rows until there are `seqs`: sink slot, position 0, length 1, no output. */
 void df_fill_pad(df_batch *b, uint32_t seqs, uint32_t width);

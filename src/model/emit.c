@@ -5,8 +5,12 @@
 static df_status emit_taps(const df_decoder_pass *p, uint32_t layer, uint32_t hidden, df_error *err) {
   for (uint32_t t = 0; t < p->n_taps; t++) {
     if (p->taps[t] != layer) continue;
-    const df_op_tap op = {
-        p->ws->x, p->tap_out + (size_t)t * hidden, (size_t)p->n_taps * hidden, hidden, &p->batch->n_rows, NULL};
+    const df_op_tap op = {.x = p->ws->x,
+                          .dst = p->tap_out + (size_t)t * hidden,
+                          .ld = (size_t)p->n_taps * hidden,
+                          .k = hidden,
+                          .n_rows = &p->batch->n_rows,
+                          .to_row = p->batch->tap_row};
     DF_TRY(df_emit_tap(p->program, &op, err));
   }
   return DF_OK;

@@ -1,5 +1,6 @@
 #include "model/target.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "attention/verify_mask.h"
@@ -91,8 +92,10 @@ static df_status init_memory(df_target *t, df_error *err) {
   DF_TRY(init_batches(t, err));
   DF_TRY(df_rope_init(&t->rope, c, t->m->rope_factors, p->max_positions, t->m->device, err));
   DF_TRY(df_kv_store_init(&t->kv, p->kv, c->n_layers, c->n_kv_heads, c->head_dim, p->pages, t->m->device, err));
+  if (p->keeps > 64) return DF_FAIL(err, DF_ERR_ARGUMENT, "rows of %u sequences to keep, at most 64", p->keeps);
   if (p->n_taps) {
-    t->taps_bytes = (size_t)p->max_rows * p->n_taps * c->hidden * sizeof(float);
+    const size_t rows = (size_t)p->max_rows + (size_t)p->keeps * DF_TILE_ROWS;
+    t->taps_bytes = rows * p->n_taps * c->hidden * sizeof(float);
     t->taps = df_pages_alloc(t->taps_bytes);
     if (!t->taps) return DF_OOM(err, "tapped rows", t->taps_bytes);
     DF_TRY(df_device_map(t->m->device, t->taps, t->taps_bytes, DF_MEM_SCRATCH, "tapped rows", err));
@@ -130,6 +133,20 @@ void df_target_release(df_target *t) {
   df_batch_release(&t->batch);
   df_workspace_release(&t->ws);
   *t = (df_target){0};
+}
+
+uint32_t df_target_keep(df_target *t) {
+  const uint32_t n = t->p.n_taps ? t->p.keeps : 0;
+  uint32_t i = 0;
+  while (i < n && t->kept >> i & 1) i++;
+  if (i == n) return 0;
+  t->kept |= UINT64_C(1) << i;
+  return t->p.max_rows + i * DF_TILE_ROWS;
+}
+
+void df_target_give_back(df_target *t, uint32_t row0) {
+  assert(row0 >= t->p.max_rows);
+  t->kept &= ~(UINT64_C(1) << (row0 - t->p.max_rows) / DF_TILE_ROWS);
 }
 
 uint32_t df_target_bucket(const df_target *t, uint32_t n) {

@@ -22,6 +22,7 @@ typedef struct df_target_params {
   df_attn *attn;        /* taken over */
   const uint32_t *taps; /* ascending; NULL without a draft */
   uint32_t n_taps;
+  uint32_t keeps;              /* sequences whose tapped rows of plain steps may be kept, at most 64 */
   df_mask_layout verify_mask;  /* decision of the verify-mask policy */
   const uint32_t *seq_buckets; /* ascending sequence counts to record programs for; NULL = default list */
   uint32_t n_seq_buckets;
@@ -43,8 +44,9 @@ typedef struct df_target {
   df_kv_store kv;
   df_attn *attn;
   df_runner runner;
-  float *taps; /* [row of the last pass][n_taps * hidden] */
+  float *taps; /* [p.max_rows of the last pass, then p.keeps * DF_TILE_ROWS kept ones][n_taps * hidden] */
   size_t taps_bytes;
+  uint64_t kept;  /* bit i: the i-th DF_TILE_ROWS of the kept rows are somebody's */
   df_best drafts; /* where the one drafter of this target leaves its tokens (ws.drafted); for DF_TAIL_DRAFTED */
 } df_target;
 
@@ -56,6 +58,11 @@ void df_target_release(df_target *t);
  * ws.logits holds the output rows (every tail but NONE), taps the tapped rows (when the target has taps), K and V are
  * written. DRAFTED (uniform, width 2 and more): ids of the rows behind each sequence's first one are not read. */
 df_status df_target_run(df_target *t, df_mode mode, df_tail tail, df_error *err) DF_CHECK;
+
+/* DF_TILE_ROWS tapped rows for the caller alone: the first one, 0 when there are none left. Row r of a pass leaves its
+ * taps there when batch.tap_row[r] says so, and later passes leave them alone until they are given back. */
+uint32_t df_target_keep(df_target *t);
+void df_target_give_back(df_target *t, uint32_t row0);
 
 /* Records the uniform pass of up to `seqs` sequences with `width` rows each (1 = decode). */
 df_status df_target_prepare(df_target *t, uint32_t seqs, uint32_t width, df_tail tail, df_error *err) DF_CHECK;

@@ -47,6 +47,52 @@ static df_status draft(const df_stepper *s, df_step_item *items, uint32_t n, con
   return DF_OK;
 }
 
+void df_spec_forget(df_pending *pending) {
+  if (pending->row0) df_target_give_back(pending->target, pending->row0);
+  *pending = (df_pending){0};
+}
+
+/* What waits, for the caller to inject before the next pass: the rows are free again. */
+static df_inject_item take_pending(const df_kv_seq *seq, df_pending *p) {
+  const df_inject_item in = {seq, p->row0, p->n, p->first};
+  df_spec_forget(p);
+  return in;
+}
+
+df_status df_spec_flush(const df_stepper *s, const df_kv_seq *seq, df_pending *pending, df_error *err) {
+  if (!s->drafter || pending->n == 0) return DF_OK;
+  const df_inject_item in = take_pending(seq, pending);
+  return df_drafter_inject(s->drafter, &in, 1, err);
+}
+
+static df_status flush_all(const df_stepper *s, const df_step_item *items, uint32_t n, df_error *err) {
+  df_inject_item in[MAX_GROUP];
+  uint32_t m = 0;
+  for (uint32_t i = 0; i < n; i++)
+    if (items[i].pending && items[i].pending->n) in[m++] = take_pending(items[i].seq, items[i].pending);
+  return m ? df_drafter_inject(s->drafter, in, m, err) : DF_OK;
+}
+
+/* A draft reads the K and V of every position in front of it. */
+static df_status catch_up(const df_stepper *s, const df_step_item *items, uint32_t n, uint64_t *ns, df_error *err) {
+  const uint64_t t0 = df_now_ns();
+  bool any = false;
+  for (uint32_t i = 0; i < n; i++) any |= items[i].pending && items[i].pending->n;
+  if (!any) return DF_OK;
+  DF_TRY(flush_all(s, items, n, err));
+  *ns = df_now_ns() - t0;
+  return DF_OK;
+}
+
+/* A plain step leaves its tapped row where it may wait. */
+static void hold_row(const df_stepper *s, df_step_item *it, uint32_t row) {
+  df_pending *p = it->pending;
+  if (!s->drafter || !p) return;
+  if (!p->row0) *p = (df_pending){.target = s->target, .row0 = df_target_keep(s->target)};
+  if (p->n == 0) p->first = it->n;
+  if (p->row0) s->target->batch.tap_row[row] = p->row0 + p->n;
+}
+
 static df_status verify(const df_stepper *s, df_step_item *items, uint32_t n, uint32_t width, bool need_logits,
                         df_error *err) {
   df_target *t = s->target;
@@ -56,6 +102,7 @@ static df_status verify(const df_stepper *s, df_step_item *items, uint32_t n, ui
     block[0] = items[i].anchor;
     memcpy(block + 1, items[i].drafted, (width - 1) * sizeof *block);
     items[i].out_row = df_fill_add(&t->batch, items[i].seq, block, width, items[i].n, DF_OUT_ALL);
+    if (width == 1) hold_row(s, &items[i], i);
   }
   DF_TRY(df_target_run(t, width == 1 ? DF_MODE_DECODE : DF_MODE_TARGET_VERIFY, tail_of(s, width, need_logits), err));
   if (drafts_stay(s, width)) collect_drafts(s, items, n, width);
@@ -79,41 +126,6 @@ static df_status accept(df_step_item *items, uint32_t n, uint32_t width, uint32_
   return DF_OK;
 }
 
-/* Pending rows go back to where injection reads from; the target's last pass is accepted and no longer needed there. */
-static uint32_t stage_pending(const df_stepper *s, const df_kv_seq *seq, df_pending *p, uint32_t row,
-                              df_inject_item *in) {
-  const size_t width = (size_t)s->target->p.n_taps * s->target->m->cfg.hidden;
-  memcpy(s->target->taps + row * width, p->rows, p->n * width * sizeof(float));
-  *in = (df_inject_item){seq, row, p->n, p->first};
-  const uint32_t n = p->n;
-  p->n = 0;
-  return n;
-}
-
-df_status df_spec_flush(const df_stepper *s, const df_kv_seq *seq, df_pending *pending, df_error *err) {
-  df_inject_item in;
-  if (!s->drafter || pending->n == 0) return DF_OK;
-  (void)stage_pending(s, seq, pending, 0, &in);
-  return df_drafter_inject(s->drafter, &in, 1, err);
-}
-
-static df_status flush_all(const df_stepper *s, const df_step_item *items, uint32_t n, df_error *err) {
-  df_inject_item in[MAX_GROUP];
-  uint32_t m = 0, row = 0;
-  for (uint32_t i = 0; i < n; i++)
-    if (items[i].pending && items[i].pending->n) row += stage_pending(s, items[i].seq, items[i].pending, row, &in[m++]);
-  return m ? df_drafter_inject(s->drafter, in, m, err) : DF_OK;
-}
-
-/* Keeps the tapped row of a plain step for later; true when the store is full. */
-static bool hold_row(const df_stepper *s, const df_step_item *it, uint32_t row) {
-  const size_t width = (size_t)s->target->p.n_taps * s->target->m->cfg.hidden;
-  df_pending *p = it->pending;
-  if (p->n == 0) p->first = it->n;
-  memcpy(p->rows + p->n * width, s->target->taps + row * width, width * sizeof(float));
-  return ++p->n == DF_TILE_ROWS;
-}
-
 /* Recurrent layers keep the state behind the accepted rows; the draft gets the features of the same rows. */
 static df_status commit(const df_stepper *s, const df_step_item *items, uint32_t n, uint32_t width, df_error *err) {
   uint32_t lens[MAX_GROUP] = {0}, now = 0;
@@ -122,8 +134,8 @@ static df_status commit(const df_stepper *s, const df_step_item *items, uint32_t
   for (uint32_t i = 0; i < n; i++) {
     lens[i] = items[i].accepted + 1;
     if (!s->drafter) continue;
-    if (width == 1 && items[i].pending)
-      full |= hold_row(s, &items[i], i);
+    if (width == 1 && items[i].pending && items[i].pending->row0)
+      full |= ++items[i].pending->n == DF_TILE_ROWS;
     else
       in[now++] = (df_inject_item){items[i].seq, i * width, lens[i], items[i].n};
   }
@@ -135,10 +147,11 @@ static df_status commit(const df_stepper *s, const df_step_item *items, uint32_t
 df_status df_spec_step(const df_stepper *s, df_step_item *items, uint32_t n, const df_step_plan *plan,
                        df_step_times *times, df_error *err) {
   uint32_t rows = plan->width;
+  uint64_t catch_up_ns = 0;
   if (n == 0 || n > MAX_GROUP || n > s->target->p.max_seqs)
     return DF_FAIL(err, DF_ERR_ARGUMENT, "a step of %u sequences is outside 1..%u", n, s->target->p.max_seqs);
+  if (plan->width > 1) DF_TRY(catch_up(s, items, n, &catch_up_ns, err));
   const uint64_t t0 = df_now_ns();
-  if (plan->width > 1) DF_TRY(flush_all(s, items, n, err));
   if (plan->width > 1) DF_TRY(draft(s, items, n, plan, &rows, err));
   settle(s, plan);
   const uint64_t t1 = df_now_ns();
@@ -148,7 +161,7 @@ df_status df_spec_step(const df_stepper *s, df_step_item *items, uint32_t n, con
   const uint64_t t3 = df_now_ns();
   DF_TRY(commit(s, items, n, rows, err));
   settle(s, plan);
-  *times = (df_step_times){t1 - t0, t2 - t1, t3 - t2, df_now_ns() - t3};
+  *times = (df_step_times){t1 - t0, t2 - t1, t3 - t2, df_now_ns() - t3, catch_up_ns};
   return DF_OK;
 }
 

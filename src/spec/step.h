@@ -23,17 +23,18 @@ typedef struct df_stepper {
 typedef df_status (*df_step_pick)(void *ctx, uint32_t row, uint32_t out_row, int32_t *id, df_error *err);
 
 /* Tapped rows of plain steps whose features are not in draft KV yet: nobody reads them before the next draft, and many
- * rows are injected for the price of one. */
+ * rows are injected for the price of one. They stay where the passes left them, on a card too. Starts all zero. */
 typedef struct df_pending {
-  float *rows;    /* [DF_TILE_ROWS][n_taps * hidden], owned by whoever made it */
-  uint32_t n;     /* rows held */
-  uint32_t first; /* position of row 0; the others follow */
+  df_target *target; /* borrowed; whose rows they are */
+  uint32_t row0;     /* the first of its kept rows (df_target_keep); 0 = none are held */
+  uint32_t n;        /* rows that wait */
+  uint32_t first;    /* position of row0; the others follow */
 } df_pending;
 
 /* One sequence of a step. */
 typedef struct df_step_item {
   df_kv_seq *seq;
-  df_pending *pending; /* NULL: every step injects at once */
+  df_pending *pending; /* NULL: plain steps inject at once, as they do when no rows can be kept */
   uint32_t n;          /* valid positions */
   int32_t anchor;
   df_step_pick pick;
@@ -48,9 +49,11 @@ typedef struct df_step_item {
   uint32_t out_row; /* of row 0 */
 } df_step_item;
 
-/* Where drafts stay on the device, the draft is waited for with the verify pass: its time is in verify_ns then. */
+/* Where drafts stay on the device, the draft is waited for with the verify pass: its time is in verify_ns then, and so
+ * is that of catching up. */
 typedef struct df_step_times {
   uint64_t draft_ns, verify_ns, pick_ns, inject_ns;
+  uint64_t catch_up_ns; /* injecting what plain steps left, in front of the draft; 0 = there was nothing */
 } df_step_times;
 
 static inline double df_step_verify_ms(const df_step_times *t) { return (double)(t->verify_ns + t->pick_ns) / 1e6; }
@@ -73,6 +76,8 @@ df_status df_spec_step(const df_stepper *s, df_step_item *items, uint32_t n_item
 
 /* Injects what is pending, so that draft KV is valid wherever target KV is. */
 df_status df_spec_flush(const df_stepper *s, const df_kv_seq *seq, df_pending *pending, df_error *err) DF_CHECK;
+/* Nobody needs what is pending any more. */
+void df_spec_forget(df_pending *pending);
 
 /* Records the passes of a step of this width (and of plain decoding), so that no step allocates. */
 df_status df_spec_prepare(const df_stepper *s, uint32_t seqs, uint32_t width, bool need_logits, df_error *err) DF_CHECK;

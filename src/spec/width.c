@@ -30,6 +30,7 @@ static const double k_learn_drift = 0.15; /* and for the others */
 static const double k_learn_plain = 0.1;  /* plain steps come by seldom while drafting goes on */
 static const uint8_t k_calibrated = 4;    /* measurements that the ones at start are worth */
 static const double k_learn_run = 0.3;
+static const double k_learn_catch_up = 0.1;
 static const double k_most_over = 0.15;     /* a measurement counts as no further off than this: another process */
 static const double k_most_under = 0.5;     /* can only make it longer */
 static const double k_probe_share = 0.02;   /* of plain decoding time that probes may cost */
@@ -205,6 +206,15 @@ void df_width_note(df_width_costs *c, uint32_t n, uint32_t width, uint32_t rows,
   df_width_cost_add(&c->draft, n * width, depth, draft_ms);
 }
 
+void df_width_note_catch_up(df_width_costs *c, double ms) {
+  c->catch_up += (c->catch_up > 0 ? k_learn_catch_up : 1) * (ms - c->catch_up);
+}
+
+double df_width_catch_up_steps(const df_width_costs *c, uint32_t n, uint32_t depth) {
+  const double plain = df_width_cost_at(&c->verify, n, depth);
+  return plain > 0 ? c->catch_up / plain : 0;
+}
+
 void df_width_share(const df_width_costs *c, uint32_t n, uint32_t width, uint32_t rows, uint32_t depth,
                     double *verify_ms, double *draft_ms) {
   const double v = df_width_cost_at(&c->verify, n * rows, depth), d = df_width_cost_at(&c->draft, n * width, depth);
@@ -265,9 +275,10 @@ static bool plain_is_due(df_width_costs *c, double gain) {
   return true;
 }
 
-/* Whether a probe is due that costs `steps` plain steps and brings `gain` of plain decoding's tokens for its time. */
-static bool probe_is_due(df_width_costs *c, double steps, double gain) {
-  const double loss = steps * (1 - gain) + c->wake;
+/* Whether a probe is due that costs `steps` plain steps, `change` more to change to drafting and back, and brings
+ * `gain` of plain decoding's tokens for its time. */
+static bool probe_is_due(df_width_costs *c, double steps, double gain, double change) {
+  const double loss = steps * (1 - gain) + change;
   if (c->since_probe < clamp(loss / k_probe_share, MIN_PROBE_GAP, MAX_PROBE_GAP)) return false;
   c->since_probe = 0;
   return true;
@@ -291,10 +302,11 @@ uint32_t df_width_choose(df_width_costs *c, df_width_estimate *const *e, uint32_
   c->per_ms = plain > best_rate ? plain : best_rate;
   if (best == 1 || plain == 0) return 1;
   const uint32_t width = draft_rows(c, tokens, n, best, max, depth);
-  const double gain = best_rate / plain, sticky = k_sticky * c->wake;
+  const double first = c->run.len > 0 ? df_width_catch_up_steps(c, n, depth) : 0, change = c->wake + first;
+  const double gain = best_rate / plain, sticky = k_sticky * change;
   const double steps = df_width_plain_steps(c, n, width, best, depth);
   c->since_probe++;
-  if (!can_afford(e, n, steps, gain)) {
+  if (!can_afford(e, n, steps + first, gain)) {
     c->drafting = false;
     return 1;
   }
@@ -305,5 +317,5 @@ uint32_t df_width_choose(df_width_costs *c, df_width_estimate *const *e, uint32_
   }
   c->drafting = false;
   c->since_plain = c->plain_left = 0;
-  return probe_is_due(c, steps, gain) ? width : 1;
+  return probe_is_due(c, steps, gain, change) ? width : 1;
 }

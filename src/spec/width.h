@@ -11,7 +11,12 @@
  * the account, a small credit included, covers a block of which nothing is accepted.
  *
  * Costs are measured: a few widths at start, every step afterwards. Widths in between are interpolated.
- * The text does not depend on any of this: a block's width never changes what is accepted, only how much is tried.
+ * Plain steps leave their features for later. A 16th of an injection for each, when no more can be kept, is in the
+ * price of the plain steps behind it; what waits when something is drafted again is injected first. This is paid once
+ * and not for every block: so it is no part of any width's price, but of what the change from plain decoding to
+ * drafting costs, like the slow steps behind the change back: a probe's loss, the gain that a change must promise, and
+ * the accounts count it. The text does not depend on any of this: a block's width never changes what is accepted, only
+ * how much is tried.
  *
  * Threads: one owner. No allocation.
  */
@@ -44,6 +49,7 @@ typedef struct df_width_run {
 typedef struct df_width_costs {
   df_width_cost verify; /* verify or decode */
   df_width_cost draft;  /* drafting and injection */
+  double catch_up;      /* injecting what plain steps left, before the draft behind them; 0 = free, or not known */
   double wake;          /* plain steps' worth of time that the steps behind a draft lose */
   double third;         /* of this the third step's share of a step */
   df_width_run run;
@@ -99,6 +105,10 @@ double df_width_cost_at(const df_width_cost *c, uint32_t rows, uint32_t depth);
  * corrected by what is known of such steps; so does a verify of one row. */
 void df_width_note(df_width_costs *c, uint32_t n, uint32_t width, uint32_t rows, uint32_t depth, double verify_ms,
                    double draft_ms);
+/* What catching up in front of a draft took, measured apart from it: it is in neither of the times above. */
+void df_width_note_catch_up(df_width_costs *c, double ms);
+/* The same in plain steps of n requests. */
+double df_width_catch_up_steps(const df_width_costs *c, uint32_t n, uint32_t depth);
 
 /* Draft and verify of such a step were waited for together: shares of their time in proportion to what each costs. Left
  * alone where no costs are known. */

@@ -182,8 +182,14 @@ static void program_make(rig *r, program *p, df_dtype t, uint32_t rows) {
   if (rows > 1) embed.drafts = make_drafts(r, rows, &b->n_live);
   rig_add(&p->list, DF_OP_EMBED, &embed);
   for (uint32_t i = 0; i < g_shape.layers; i++) add_layer(r, p, t, x, qkv, parts, normed, out, h);
-  const df_op_tap tap = {x,   rig_floats(r, 48 * g_shape.hidden, "taps"), g_shape.hidden, g_shape.hidden, &b->n_rows,
-                         NULL};
+  uint32_t *to_row = rig_new(r, 48 * sizeof *to_row, RIG_RAW, "to_row");
+  for (uint32_t i = 0; i < 48; i++) to_row[i] = 47 - i;
+  const df_op_tap tap = {.x = x,
+                         .dst = rig_floats(r, 48 * g_shape.hidden, "taps"),
+                         .ld = g_shape.hidden,
+                         .k = g_shape.hidden,
+                         .n_rows = &b->n_rows,
+                         .to_row = to_row};
   rig_add(&p->list, DF_OP_TAP, &tap);
   p->logits = rig_floats(r, 48 * g_shape.vocab, "logits");
   const df_act in = form(tail, embed.table);

@@ -58,16 +58,18 @@ static void quantize_case(rig *r, uint32_t k, uint32_t live, uint32_t rows, uint
   rig_clear(r);
 }
 
-static void tap_case(rig *r, uint32_t k, bool map) {
+static void tap_case(rig *r, uint32_t k, bool map, bool to) {
   rig_list l = {.n = 0};
   const uint32_t rows = 9;
   float *x = rig_floats(r, rows * k, "x");
   rig_fill(r, x, rows * k, 3);
   uint32_t *row_map = map ? rig_new(r, rows * sizeof *row_map, RIG_RAW, "row_map") : NULL;
+  uint32_t *to_row = to ? rig_new(r, rows * sizeof *to_row, RIG_RAW, "to_row") : NULL;
   for (uint32_t i = 0; map && i < rows; i++) row_map[i] = rows - 1 - i;
-  const df_op_tap a = {x, rig_floats(r, rows * (3u * k), "dst") + k, 3u * k, k, make_counts(r, 7), row_map};
+  for (uint32_t i = 0; to && i < rows; i++) to_row[i] = (i * 4 + 2) % rows; /* each row once */
+  const df_op_tap a = {x, rig_floats(r, rows * (3u * k), "dst") + k, 3u * k, k, make_counts(r, 7), row_map, to_row};
   rig_add(&l, DF_OP_TAP, &a);
-  rig_both(r, &l, rows, 1, "tap k %u map %d", k, map);
+  rig_both(r, &l, rows, 1, "tap k %u map %d to %d", k, map, to);
   rig_clear(r);
 }
 
@@ -193,8 +195,10 @@ void test_rows(rig *r) {
     }
   norm_case(r, 1, 2, 2, true, false, false, 0);
   norm_case(r, 33, 0, 2, true, false, false, 0);
-  tap_case(r, 64, false);
-  tap_case(r, 1030, true);
+  tap_case(r, 64, false, false);
+  tap_case(r, 1030, true, false);
+  tap_case(r, 96, false, true);
+  tap_case(r, 260, true, true);
   for (uint32_t fill = 0; fill < 4; fill++) {
     argmax_case(r, 1000, 7, fill);
     argmax_case(r, 5, 4, fill);

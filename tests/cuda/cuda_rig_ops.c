@@ -103,6 +103,7 @@ df_op_tap rig_tap(rig *r, const df_op_tap *a) {
   TWIN(r, d.dst);
   TWIN(r, d.n_rows);
   TWIN(r, d.row_map);
+  TWIN(r, d.to_row);
   return d;
 }
 

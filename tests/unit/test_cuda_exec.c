@@ -193,8 +193,8 @@ static df_status ask(on_card *c, uint32_t n_prompt, uint32_t n, df_result *r, df
   return ask_about(c, n_prompt, n, false, r, err);
 }
 
-/* A plain step of a session with a draft is two passes: one copy of inputs and one launch each, one copy of results,
- * and one wait, for the token. */
+/* A plain step of a session with a draft is one pass: one copy of inputs, one launch, one copy of results, and one
+ * wait, for the token. Features are injected once in 16 steps, and at the end. */
 static void test_run__no_more_than_needed(void **state) {
   const fixture *f = *state;
   df_error err = {0};
@@ -208,9 +208,13 @@ static void test_run__no_more_than_needed(void **state) {
   must(ask(&c, 9, 13, &r, &err), &err);
   many = fake_take_counts();
   assert_int_equal(many.waits - few.waits, 10);
-  assert_int_equal(many.graph_launches - few.graph_launches, 20);
+  assert_int_equal(many.graph_launches - few.graph_launches, 10);
   assert_true(many.op_launches == 0 && many.copies_in == 0 && many.copies_out == 0); /* all inside the graphs */
   assert_int_equal(r.stats.step_allocations, 0);
+  must(ask(&c, 9, 35, &r, &err), &err); /* 34 steps: two injections, and one at the end as in the others */
+  many = fake_take_counts();
+  assert_int_equal(many.waits - few.waits, 32);
+  assert_int_equal(many.graph_launches - few.graph_launches, 32 + 2);
   close_all(&c);
   c = open_on_card(&f->q8, true, 0);
   must(ask(&c, 9, 3, &r, &err), &err);
@@ -220,7 +224,7 @@ static void test_run__no_more_than_needed(void **state) {
   must(ask(&c, 9, 13, &r, &err), &err);
   many = fake_take_counts();
   assert_int_equal(many.graph_launches, 0);
-  assert_int_equal(many.copies_in - few.copies_in, 20);
+  assert_int_equal(many.copies_in - few.copies_in, 10);
   assert_int_equal(many.copies_out - few.copies_out, 10);
   close_all(&c);
   assert_nothing_left();

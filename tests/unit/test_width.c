@@ -156,6 +156,70 @@ static void test_share__keeps_sum_and_proportion(void **state) {
   assert_true(fabs(df_width_cost_at(&c.draft, 4, 0) - 3) < 0.1);
 }
 
+/* What catching up costs is a mean of late measurements, in plain steps of as many requests. */
+static void test_catch_up__is_measured(void **state) {
+  (void)state;
+  df_width_costs c = linear_costs(3.0, 1.0, 0.8, 0.1);
+  assert_true(df_width_catch_up_steps(&c, 1, 0) == 0); /* nothing is known: free */
+  df_width_note_catch_up(&c, 0.3);
+  assert_true(fabs(df_width_catch_up_steps(&c, 1, 0) - 0.1) < 1e-9);
+  assert_true(fabs(df_width_catch_up_steps(&c, 4, 0) - 0.05) < 1e-9);
+  for (int i = 0; i < 100; i++) df_width_note_catch_up(&c, 0.6);
+  assert_true(fabs(df_width_catch_up_steps(&c, 1, 0) - 0.2) < 1e-4);
+  assert_true(df_width_catch_up_steps(&(df_width_costs){.catch_up = 1}, 1, 0) == 0);
+}
+
+/* Probes of a hopeless draft behind plain steps, of `steps` steps, when a catch-up of `paid` ms is taken for `known`.
+ * *spent: times plain decoding. */
+static uint32_t probes(double known, double paid, int steps, double *spent) {
+  df_width_costs c = linear_costs(3.0, 1.5, 3.0, 0.5);
+  df_width_estimate e = steady(0.05f), *one = &e;
+  uint32_t n = 0, before = 1;
+  c.catch_up = known;
+  *spent = 0;
+  for (int i = 0; i < steps; i++) {
+    const uint32_t w = df_width_choose(&c, &one, 1, 16, 0);
+    const double verify = df_width_cost_at(&c.verify, w, 0), draft = df_width_cost_at(&c.draft, w, 0);
+    const bool catches_up = w > 1 && before == 1;
+    if (w > 1) df_width_estimate_update(&e, w - 1, 0, NULL, 0);
+    df_width_note(&c, 1, w, w, 0, verify, w > 1 ? draft : 0);
+    df_width_account(&e, df_width_plain_steps(&c, 1, w, w, 0) + (catches_up ? df_width_catch_up_steps(&c, 1, 0) : 0),
+                     1);
+    *spent += (verify + (w > 1 ? draft : 0) + (catches_up ? paid : 0)) / 3.0 / steps;
+    n += w > 1;
+    before = w;
+  }
+  return n;
+}
+
+static void test_choose__a_probe_pays_for_catching_up(void **state) {
+  (void)state;
+  double spent[3];
+  const uint32_t none = probes(0, 0, 20000, &spent[0]), counted = probes(6, 6, 20000, &spent[1]),
+                 unknown = probes(0, 6, 20000, &spent[2]);
+  print_message("probes %u, %u, %u: %.4f, %.4f, %.4f of plain decoding\n", none, counted, unknown, spent[0], spent[1],
+                spent[2]);
+  assert_true(counted > 20 && counted < none && unknown == none);
+  assert_true(spent[0] < 1.03 && spent[1] < 1.03 && spent[2] > spent[1] + 0.01);
+}
+
+/* A change to drafting must promise more than it costs; whoever drafts already has nothing to catch up with. */
+static void test_choose__a_change_must_be_worth_catching_up(void **state) {
+  (void)state;
+  df_width_costs c = linear_costs(3.0, 0.1, 1.0, 0.1);
+  df_width_estimate e = steady(0.4f), *one = &e;
+  const double gain = expected(&e, 3) / df_width_plain_steps(&c, 1, 3, 3, 0);
+  assert_true(gain > 1.02 && gain < 1.2);
+  c.catch_up = 10 * 3.0;
+  assert_true(df_width_choose(&c, &one, 1, 3, 0) > 1); /* nothing waits yet */
+  c.drafting = false;
+  e.saved = 100; /* it can afford everything */
+  df_width_note(&c, 1, 1, 1, 0, 3.0, 0);
+  assert_int_equal(df_width_choose(&c, &one, 1, 3, 0), 1);
+  c.catch_up = 0;
+  assert_true(df_width_choose(&c, &one, 1, 3, 0) > 1);
+}
+
 /* A request of which nothing is accepted, however good the others were, loses a few plain steps and no more. */
 static void test_account__a_bad_text_loses_little(void **state) {
   (void)state;
@@ -313,6 +377,9 @@ int main(void) {
       cmocka_unit_test(test_note__slow_steps_behind_a_draft_are_learnt),
       cmocka_unit_test(test_choose__equals_a_search_by_hand),
       cmocka_unit_test(test_share__keeps_sum_and_proportion),
+      cmocka_unit_test(test_catch_up__is_measured),
+      cmocka_unit_test(test_choose__a_probe_pays_for_catching_up),
+      cmocka_unit_test(test_choose__a_change_must_be_worth_catching_up),
       cmocka_unit_test(test_account__a_bad_text_loses_little),
       cmocka_unit_test(test_choose__a_hopeless_draft_costs_at_most_its_probes),
       cmocka_unit_test(test_choose__a_probe_finds_a_better_text),

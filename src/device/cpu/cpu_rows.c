@@ -148,8 +148,10 @@ void df_run_tap(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_
   (void)worker;
   const df_op_tap *a = args;
   const row_range rr = rows_of(chunk, *a->n_rows);
-  for (uint32_t r = rr.r0; r < rr.r1; r++)
-    memcpy(a->dst + r * a->ld, a->x + (size_t)(a->row_map ? a->row_map[r] : r) * a->k, a->k * sizeof(float));
+  for (uint32_t r = rr.r0; r < rr.r1; r++) {
+    const uint32_t from = a->row_map ? a->row_map[r] : r, to = a->to_row ? a->to_row[r] : r;
+    memcpy(a->dst + to * a->ld, a->x + (size_t)from * a->k, a->k * sizeof(float));
+  }
 }
 
 void df_run_argmax(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {

@@ -60,7 +60,8 @@ DF_DEV void rows_embed(const df_weights &w, const df_op_embed &a, uint32_t r, ui
 /* Every step-th column of row r from i0 on. */
 DF_DEV void rows_tap(const df_op_tap &a, uint32_t r, uint32_t i0, uint32_t step) {
   const float *x = a.x + (size_t)(a.row_map ? port_load_u32(a.row_map + r) : r) * a.k;
-  for (uint32_t i = i0; i < a.k; i += step) a.dst[r * a.ld + i] = port_load(x + i);
+  float *dst = a.dst + (size_t)(a.to_row ? port_load_u32(a.to_row + r) : r) * a.ld;
+  for (uint32_t i = i0; i < a.k; i += step) dst[i] = port_load(x + i);
 }
 
 /* The best of segment s of row r; shared: ROWS_SHARED bytes, free again behind the block's next barrier. */

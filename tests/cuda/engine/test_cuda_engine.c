@@ -16,6 +16,7 @@
 #include "base/size.h"
 #include "cuda/fake/fake_cuda.h"
 #include "support/device_group.h"
+#include "support/mixed_steps.h"
 
 static bool g_long;
 
@@ -142,6 +143,44 @@ static void test_drafts__halves(void **state) {
   drafts(DF_BF16, 64, false);
 }
 
+/* Features of plain steps wait on the card; texts, accepted drafts and the draft's K and V are those of injecting at
+ * once, and the processor's for quantised weights. */
+static void waiting(df_dtype type, bool processors) {
+  static mixed_text want[MIXED_MOST], got[MIXED_MOST];
+  device_files f;
+  mixed o = {.keeps = MIXED_MOST,
+             .batch = g_long ? 3 : 2,
+             .every = {18, 5, 0},
+             .width = {4, 3, 1},
+             .n_new = g_long ? 44 : 22,
+             .goes_on = g_long};
+  begin(&f, type, 64);
+  if (processors) (void)mixed_run(&f, &o, want);
+  o.device = "cuda";
+  (void)fake_take_counts();
+  const uint32_t few = mixed_run(&f, &o, got);
+  assert_true(fake_take_counts().whole > 1);
+  if (processors) mixed_same(&o, got, want);
+  o.keeps = 0;
+  assert_true(mixed_run(&f, &o, want) > few + 10);
+  mixed_same(&o, got, want);
+  o.keeps = MIXED_MOST;
+  o.eager = true;
+  (void)mixed_run(&f, &o, want);
+  mixed_same(&o, got, want);
+  device_files_release(&f);
+}
+
+static void test_waiting__quantised(void **state) {
+  (void)state;
+  waiting(DF_Q8_0, true);
+}
+
+static void test_waiting__halves(void **state) {
+  (void)state;
+  waiting(DF_BF16, false);
+}
+
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_quantised__the_processors_bits),
@@ -150,6 +189,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_halves__recorded_programs_are_one_kernel),
       cmocka_unit_test(test_drafts__quantised),
       cmocka_unit_test(test_drafts__halves),
+      cmocka_unit_test(test_waiting__quantised),
+      cmocka_unit_test(test_waiting__halves),
   };
   g_long = argc > 1 && strcmp(argv[1], "--long") == 0;
   return cmocka_run_group_tests_name("cuda_engine", tests, NULL, NULL);
