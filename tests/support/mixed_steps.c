@@ -91,7 +91,7 @@ static void count_group(sim *s, const uint32_t *took, uint32_t width) {
       now = true;
   }
   if (!any) return;
-  s->passes += width > 1 ? 1 + waits : (uint32_t)now + full;
+  s->passes += width > 1 ? 1u + waits : (uint32_t)now + full;
   for (uint32_t i = 0; i < s->o->batch; i++)
     if (took[i] == width && (width > 1 || full)) drop(s, i);
 }
