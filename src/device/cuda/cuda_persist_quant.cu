@@ -10,7 +10,7 @@ DF_DEV void persist_product(const persist_self &me, const persist_stage &st, uin
   const pquant_layout l = pquant_place(a.k, a.cap, st.quant, a.norm_w != 0);
   const uint32_t first = persist_first(st.shift), live = mma_live(a);
   const product_words words = {st.words, (uint8_t *)me.p.state, persist_stamp(me, 0), stage};
-  const pquant_self w = pquant_self_of(a, st.quant, words, live);
+  const pquant_self w = pquant_self_of(a, st.quant, live);
   const pquant_goal goal = pquant_goal_of(a, st.quant, w, first);
   if (a.norm_w) product_fetch((float *)(me.work + l.norm_w), a.norm_w, a.k);
   if (!st.words.in) persist_wait(me, st, stage);

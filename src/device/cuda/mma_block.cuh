@@ -379,6 +379,12 @@ DF_DEV uint2 mma_operand(float4 v) {
              : make_uint2(port_pack_bf16(v.x, v.y), port_pack_bf16(v.z, v.w));
 }
 
+/* Activations k to k + 3 of row r at b, which has `cap` rows a tile. */
+template <bool F16>
+DF_DEV void mma_put(uint8_t *b, uint32_t cap, uint32_t r, uint32_t k, float4 v) {
+  *(uint2 *)(b + ((size_t)(k / DF_FRAG_K * cap + r) * 4 + k / 4 % 4) * 8) = mma_operand<F16>(v);
+}
+
 /* Activations of the block's tiles as B operands. A thread keeps its row and its quad of a tile; a warp takes 8 rows of
  * one tile where there are so many: whole sectors, no bank twice. Loads of a batch come before its stores. */
 template <bool F16>

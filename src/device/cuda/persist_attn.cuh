@@ -257,12 +257,6 @@ DF_DEV float2 pattn_head(const pattn_words &w, const float *at) {
   return {port_float(v.x), port_float(v.z)};
 }
 
-/* Elements k to k + 3 of row `row` as an operand; cap: see PERSIST_PACKS_IN. */
-template <bool F16>
-DF_DEV void pattn_pack(uint8_t *packed, uint32_t cap, uint32_t row, uint32_t k, float4 v) {
-  *(uint2 *)(packed + ((size_t)(k / DF_FRAG_K * cap + row) * 4 + k / 4 % 4) * 8) = mma_operand<F16>(v);
-}
-
 /* Four outputs of a row from k on, to where pattn_merge says. */
 template <bool WORDS, bool F16>
 DF_DEV void pattn_out(const attn_args &a, uint32_t row, uint32_t k, float4 out, const pattn_words &to, uint8_t *packed,
@@ -273,7 +267,7 @@ DF_DEV void pattn_out(const attn_args &a, uint32_t row, uint32_t k, float4 out, 
     port_words_put(to.words + at + 2, out.z, out.w, to.stamp);
   }
   *(float4 *)(a.op.out.f + at) = out;
-  if (packed) pattn_pack<F16>(packed, cap, row, k, out);
+  if (packed) mma_put<F16>(packed, cap, row, k, out); /* see PERSIST_PACKS_IN */
 }
 
 /* The parts of one query, by one warp; lanes hold quads of its elements. Every running maximum is a prefix, so a scan

@@ -151,8 +151,7 @@ DF_DEV void cluster_plain(const mma_args &a, const persist_cluster_layout &l, ui
         const uint32_t k = base + 4 * MMA_THREADS * d;
         if (k >= k1) continue;
         if (k >= a.k) v[d] = make_float4(0, 0, 0, 0);
-        *(uint2 *)(work + l.b + ((size_t)((k - k0) / DF_FRAG_K * a.cap + r) * 4 + k / 4 % 4) * 8) =
-            mma_operand<F16>(v[d]);
+        mma_put<F16>(work + l.b, a.cap, r, k - k0, v[d]);
       }
     }
   }

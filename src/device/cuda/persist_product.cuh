@@ -35,6 +35,15 @@ struct product_words {
 
 DF_DEV uint2 *product_word(const product_words &w, uint32_t at, size_t i) { return (uint2 *)(w.base + at) + i; }
 
+/* The value that word i at `old` has once it is there; v: what was there before. */
+DF_DEV float product_settled(const product_words &w, uint2 v, size_t i) {
+  while (v.y != w.pass + w.at.old_stage) {
+    port_look_again();
+    v = port_word(product_word(w, w.at.old, i));
+  }
+  return port_float(v.x);
+}
+
 /* n values (a multiple of 4) with this stamp to shared memory, as soon as they are there. */
 DF_DEV void product_look(float *to, const uint2 *from, uint32_t n, uint32_t stamp) {
   enum { DEEP = 4 };
@@ -90,12 +99,6 @@ DF_DEV void product_norm(const mma_args &a, const persist_product_layout &l, uin
   port_block_sync();
 }
 
-/* Four activations of row r from k on as B operands. */
-template <bool F16>
-DF_DEV void product_put(const mma_args &a, uint8_t *b, uint32_t r, uint32_t k, float4 v) {
-  *(uint2 *)(b + ((size_t)(k / DF_FRAG_K * a.cap + r) * 4 + k / 4 % 4) * 8) = mma_operand<F16>(v);
-}
-
 template <bool F16>
 DF_DEV void product_normed(const mma_args &a, const persist_product_layout &l, uint8_t *work, uint32_t r, bool write) {
   const float *const x = (const float *)work + r * a.k, *const norm = (const float *)(work + l.norm_w);
@@ -106,7 +109,7 @@ DF_DEV void product_normed(const mma_args &a, const persist_product_layout &l, u
     const float4 w = *(const float4 *)(norm + k), u = *(const float4 *)(x + k);
     const float4 v = make_float4((u.x * f) * w.x, (u.y * f) * w.y, (u.z * f) * w.z, (u.w * f) * w.w);
     if (write) *(float4 *)(out + k) = v;
-    product_put<F16>(a, work + l.b, r, k, v);
+    mma_put<F16>(work + l.b, a.cap, r, k, v);
   }
 }
 
@@ -121,7 +124,7 @@ DF_DEV void product_plain(const mma_args &a, const persist_product_layout &l, ui
     for (uint32_t d = 0; d < DEEP; d++) v[d] = port_load4(x + math_min(k0 + 4 * MMA_THREADS * d, a.k - 4));
 #pragma unroll
     for (uint32_t d = 0; d < DEEP; d++)
-      if (k0 + 4 * MMA_THREADS * d < a.k) product_put<F16>(a, work + l.b, r, k0 + 4 * MMA_THREADS * d, v[d]);
+      if (k0 + 4 * MMA_THREADS * d < a.k) mma_put<F16>(work + l.b, a.cap, r, k0 + 4 * MMA_THREADS * d, v[d]);
   }
 }
 
@@ -150,9 +153,8 @@ DF_DEV void product_plain_words(const mma_args &a, const persist_product_layout 
 #pragma unroll
     for (uint32_t d = 0; d < DEEP; d++)
       if (k0 + 4 * MMA_THREADS * d < a.k)
-        product_put<F16>(
-            a, work + l.b, r, k0 + 4 * MMA_THREADS * d,
-            make_float4(port_float(lo[d].x), port_float(lo[d].z), port_float(hi[d].x), port_float(hi[d].z)));
+        mma_put<F16>(work + l.b, a.cap, r, k0 + 4 * MMA_THREADS * d,
+                     make_float4(port_float(lo[d].x), port_float(lo[d].z), port_float(hi[d].x), port_float(hi[d].z)));
   }
 }
 
@@ -171,7 +173,7 @@ DF_DEV void product_operand(const mma_args &a, const persist_product_layout &l, 
     else
       product_plain<F16>(a, l, work, r);
     if (a.k + 4 * threadIdx.x < df_frag_tiles(a.k) * DF_FRAG_K) /* the last tile's end */
-      product_put<F16>(a, work + l.b, r, a.k + 4 * threadIdx.x, make_float4(0, 0, 0, 0));
+      mma_put<F16>(work + l.b, a.cap, r, a.k + 4 * threadIdx.x, make_float4(0, 0, 0, 0));
   }
   port_block_sync();
 }
@@ -220,13 +222,7 @@ DF_DEV void product_finish(const mma_args &a, mma_goal g, uint2 old, const float
                            const product_words &words) {
   if (!g.y) return;
   const size_t at = g.y - a.part[0].y;
-  if (words.at.old) {
-    while (old.y != words.pass + words.at.old_stage) {
-      port_look_again();
-      old = port_word(product_word(words, words.at.old, at));
-    }
-    g.old = port_float(old.x);
-  }
+  if (words.at.old) g.old = product_settled(words, old, at);
   const float v = mma_value(a, a.pair, false, g, sums, half, threadIdx.x, 4);
   if (words.at.to) port_word_put(product_word(words, words.at.to, at), v, words.pass + words.stage);
   *g.y = v;

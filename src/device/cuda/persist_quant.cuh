@@ -400,12 +400,10 @@ struct pquant_self {
   uint32_t live, warp, lane, mine; /* mine: the strip of a turn that the thread finishes */
   uint32_t step;                   /* to the block's next strips */
   bool two, pair, add;
-  uint32_t old, old_stamp, to; /* words */
-  const float *y0;             /* words lie as the plain values from here on */
+  const float *y0; /* words lie as the plain values from here on */
 };
 
-DF_DEV pquant_self pquant_self_of(const mma_args &a, const persist_quant &q, const product_words &words,
-                                  uint32_t live) {
+DF_DEV pquant_self pquant_self_of(const mma_args &a, const persist_quant &q, uint32_t live) {
   pquant_self w;
   w.turn = q.turn;
   w.buffers = q.buffers;
@@ -420,9 +418,6 @@ DF_DEV pquant_self pquant_self_of(const mma_args &a, const persist_quant &q, con
   w.pair = a.pair;
   w.add = a.add;
   w.step = (q.two && !a.pair ? 2 : 1) * gridDim.x;
-  w.old = words.at.old;
-  w.old_stamp = words.pass + words.at.old_stage;
-  w.to = words.at.to;
   w.y0 = a.part[0].y;
   return w;
 }
@@ -444,7 +439,7 @@ DF_DEV pquant_goal pquant_goal_of(const mma_args &a, const persist_quant &q, con
 /* What the output is added to, on its way. */
 DF_DEV uint2 pquant_old(const pquant_self &w, const pquant_goal &g, const product_words &words) {
   if (!w.add || !g.y) return make_uint2(0, 0);
-  if (w.old) return port_word(product_word(words, w.old, g.y - w.y0));
+  if (words.at.old) return port_word(product_word(words, words.at.old, g.y - w.y0));
   return make_uint2(port_bits(port_load(g.y)), 0);
 }
 
@@ -456,14 +451,8 @@ DF_DEV void pquant_finish(const pquant_self &w, const pquant_goal &g, uint2 old,
   if (!g.y) return;
   const size_t i = g.y - w.y0;
   if (g.has_bias) v = v + g.bias;
-  if (w.old) {
-    while (old.y != w.old_stamp) {
-      port_look_again();
-      old = port_word(product_word(words, w.old, i));
-    }
-  }
-  if (w.add) v = port_float(old.x) + v;
-  if (w.to) port_word_put(product_word(words, w.to, i), v, words.pass + words.stage);
+  if (w.add) v = (words.at.old ? product_settled(words, old, i) : port_float(old.x)) + v;
+  if (words.at.to) port_word_put(product_word(words, words.at.to, i), v, words.pass + words.stage);
   *g.y = v;
 }
 
