@@ -79,6 +79,13 @@ static const field k_argmax[] = {{AT(df_op_argmax, x), FIELD_ADDRESS},
                                  {AT(df_op_argmax, n_rows), FIELD_ADDRESS},
                                  {AT(df_op_argmax, best), FIELD_ADDRESS},
                                  {AT(df_op_argmax, best_id), FIELD_ADDRESS}};
+static const field k_accept[] = {
+    {AT(df_op_accept, best.value), FIELD_ADDRESS},     {AT(df_op_accept, best.id), FIELD_ADDRESS},
+    {AT(df_op_accept, best.map), FIELD_ADDRESS},       {AT(df_op_accept, drafts.best.value), FIELD_ADDRESS},
+    {AT(df_op_accept, drafts.best.id), FIELD_ADDRESS}, {AT(df_op_accept, drafts.best.map), FIELD_ADDRESS},
+    {AT(df_op_accept, drafts.n_live), FIELD_ADDRESS},  {AT(df_op_accept, n_rows), FIELD_ADDRESS},
+    {AT(df_op_accept, token), FIELD_ADDRESS},          {AT(df_op_accept, drafted), FIELD_ADDRESS},
+    {AT(df_op_accept, accepted), FIELD_ADDRESS}};
 
 #define FIELDS(table) \
   { table, DF_COUNT_OF(table) }
@@ -101,6 +108,7 @@ static const struct {
     [DF_OP_ATTN_EXTERN] = FIELDS(k_extern),
     [DF_OP_RECURRENT] = FIELDS(k_recurrent),
     [DF_OP_ARGMAX] = FIELDS(k_argmax),
+    [DF_OP_ACCEPT] = FIELDS(k_accept),
 };
 
 typedef struct lowering {

@@ -24,7 +24,7 @@ struct df_program {
 const char *df_op_name(df_op_kind k) {
   static const char *const names[] = {"embed",      "norm",        "quantize",   "linear",    "ffn-up",
                                       "rope-kv",    "tap",         "attn-naive", "attn-tile", "attn-split",
-                                      "attn-merge", "attn-extern", "recurrent",  "argmax"};
+                                      "attn-merge", "attn-extern", "recurrent",  "argmax",    "accept"};
   return (unsigned)k < DF_OP_COUNT ? names[k] : "?";
 }
 
@@ -125,7 +125,8 @@ size_t df_op_args_bytes(df_op_kind k) {
                                             [DF_OP_ATTN_MERGE] = sizeof(df_op_attn),
                                             [DF_OP_ATTN_EXTERN] = sizeof(df_op_extern),
                                             [DF_OP_RECURRENT] = sizeof(df_op_recurrent),
-                                            [DF_OP_ARGMAX] = sizeof(df_op_argmax)};
+                                            [DF_OP_ARGMAX] = sizeof(df_op_argmax),
+                                            [DF_OP_ACCEPT] = sizeof(df_op_accept)};
   return (unsigned)k < DF_OP_COUNT ? bytes[k] : 0;
 }
 
@@ -233,4 +234,10 @@ df_status df_emit_recurrent(df_program *p, const df_op_recurrent *a, df_error *e
 
 df_status df_emit_argmax(df_program *p, const df_op_argmax *a, df_error *err) {
   return push(p, DF_OP_ARGMAX, a, sizeof *a, p->max_rows * a->segments, err);
+}
+
+df_status df_emit_accept(df_program *p, const df_op_accept *a, df_error *err) {
+  const uint32_t rows = df_accept_rows(a);
+  if (rows > DF_TILE_ROWS) return DF_FAIL(err, DF_ERR_ARGUMENT, "accept: blocks of %u rows", rows);
+  return push(p, DF_OP_ACCEPT, a, sizeof *a, (p->max_rows + rows - 1) / rows, err);
 }

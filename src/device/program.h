@@ -39,6 +39,7 @@ typedef enum df_op_kind {
   DF_OP_ATTN_EXTERN,
   DF_OP_RECURRENT,
   DF_OP_ARGMAX,
+  DF_OP_ACCEPT,
   DF_OP_COUNT
 } df_op_kind;
 
@@ -218,7 +219,7 @@ typedef struct df_op_recurrent {
   size_t seq_stride, row_stride;
 } df_op_recurrent;
 
-/* Per row: best logit of each segment; whoever reads it takes the best of segments in order (lowest index wins). */
+/* Per row: best logit of each segment; whoever reads it takes df_best_of. */
 typedef struct df_op_argmax {
   const float *x;
   size_t ld;
@@ -226,8 +227,22 @@ typedef struct df_op_argmax {
   const uint32_t *n_rows;
   float *best;       /* [row][segments] */
   uint32_t *best_id; /* [row][segments] */
-  bool stays;        /* the host reads it behind a later program, which takes it as drafts */
 } df_op_argmax;
+
+/* What the host is to know of a pass, of rows r < *n_rows of best: token[r] is df_best_of. A pass that verifies drafts
+ * also leaves them, drafted[i] of row i of drafts.best, and accepted[s] of sequence s: its drafts in front of the first
+ * that differs from the token of the row before it (row i of a block predicts what follows it). The last op. */
+typedef struct df_op_accept {
+  df_best best;
+  df_drafts drafts;
+  const uint32_t *n_rows;
+  int32_t *token;     /* [row] */
+  int32_t *drafted;   /* [row of drafts.best] */
+  uint32_t *accepted; /* [sequence] */
+} df_op_accept;
+
+/* Rows of one chunk of it: those of a sequence when drafts are verified. */
+static inline uint32_t df_accept_rows(const df_op_accept *a) { return a->drafts.best.value ? a->drafts.width : 16; }
 
 typedef struct df_op {
   df_op_kind kind;
@@ -261,6 +276,7 @@ df_status df_emit_attn(df_program *p, df_op_kind kind, const df_op_attn *a, df_e
 df_status df_emit_attn_extern(df_program *p, const df_op_extern *a, df_error *err) DF_CHECK;
 df_status df_emit_recurrent(df_program *p, const df_op_recurrent *a, df_error *err) DF_CHECK;
 df_status df_emit_argmax(df_program *p, const df_op_argmax *a, df_error *err) DF_CHECK;
+df_status df_emit_accept(df_program *p, const df_op_accept *a, df_error *err) DF_CHECK;
 
 /* For executors: the list and the run-time arrays that df_pool_walk wants. */
 const df_op *df_program_ops(const df_program *p, uint32_t *n);

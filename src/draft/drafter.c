@@ -41,7 +41,7 @@ static df_status init_inject_memory(df_drafter *r, uint32_t rows, df_error *err)
 /* Where the drafts of a block pass are, elsewhere than on the host. */
 static df_best drafts_of(const df_drafter *r) {
   const df_workspace *w = &r->target->ws;
-  return (df_best){w->drafted, w->drafted_id, r->d->sub_head.n ? r->d->sub_ids : NULL, w->segments};
+  return (df_best){w->draft_best, w->draft_best_id, r->d->sub_head.n ? r->d->sub_ids : NULL, w->segments};
 }
 
 static df_status init_all(df_drafter *r, uint32_t max_width, bool graphs, df_error *err) {
@@ -192,7 +192,7 @@ df_status df_drafter_inject(df_drafter *r, const df_inject_item *items, uint32_t
 
 /* ---- block ----------------------------------------------------------------------------------------------- */
 
-/* Best tokens for the verify pass, beside those that it will leave itself: they come back together. */
+/* Best tokens for the verify pass, which takes them where they are. */
 static df_status emit_drafts(df_drafter *r, df_program *p, uint32_t n, df_error *err) {
   const df_workspace *w = &r->target->ws;
   const df_op_argmax op = {.x = r->ws.logits,
@@ -200,9 +200,8 @@ static df_status emit_drafts(df_drafter *r, df_program *p, uint32_t n, df_error 
                            .n = n,
                            .segments = w->segments,
                            .n_rows = &r->batch.n_out,
-                           .best = w->drafted,
-                           .best_id = w->drafted_id,
-                           .stays = true};
+                           .best = w->draft_best,
+                           .best_id = w->draft_best_id};
   return df_emit_argmax(p, &op, err);
 }
 

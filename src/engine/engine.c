@@ -222,8 +222,12 @@ static bool begin_item(df_engine *e, df_request *q, uint32_t width, df_step_item
   const df_status s = df_kv_seq_reserve(&q->seq, &e->pages, at + width, &why);
   alone(q, s, &why);
   if (s != DF_OK) return false;
-  *it = (df_step_item){
-      .seq = &q->seq, .pending = &q->pending, .n = at, .anchor = q->ids[at], .pick = df_request_pick, .pick_ctx = q};
+  *it = (df_step_item){.seq = &q->seq,
+                       .pending = &q->pending,
+                       .n = at,
+                       .anchor = q->ids[at],
+                       .pick = df_request_takes_best(q) ? NULL : df_request_pick,
+                       .pick_ctx = q};
   q->base = at + 1;
   q->drafted = it->drafted;
   return true;

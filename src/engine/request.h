@@ -110,6 +110,9 @@ df_status df_request_status(const df_request *q, df_error *err) DF_CHECK;
 /* Frees everything but the page table, which the caller takes or gives back. */
 void df_request_release(df_request *q);
 
+/* Its tokens are the best of each row, whatever came before: nothing has to be picked. */
+static inline bool df_request_takes_best(const df_request *q) { return q->greedy && !q->allowed; }
+
 /* df_step_pick for this request. A failure is the request's alone: it becomes DONE, the row accepts nothing (id -1),
  * and the step goes on for the others. The same id says that nothing may follow: a grammar has ended. */
 df_status df_request_pick(void *ctx, uint32_t row, uint32_t out_row, int32_t *id, df_error *err);

@@ -32,12 +32,25 @@ df_status df_model_emit_head(df_program *p, const df_weights *head, df_act in, c
   return df_emit_argmax(p, &am, err);
 }
 
+/* Elsewhere than on the host the tokens are found there too, and what stands of drafts. */
+static df_status emit_accept(const df_decoder_pass *p, df_error *err) {
+  df_workspace *w = p->ws;
+  const df_op_accept op = {.best = df_workspace_best_logits(w),
+                           .drafts = p->drafts,
+                           .n_rows = &p->batch->n_out,
+                           .token = w->token,
+                           .drafted = w->drafted,
+                           .accepted = w->accepted};
+  return df_emit_accept(p->program, &op, err);
+}
+
 static df_status emit_tail(const df_model *m, const df_decoder_pass *p, df_error *err) {
   const df_weights *const head[] = {&m->head};
   const df_act in = df_act_for(p->ws->tail, head, 1);
   const df_op_norm norm = {p->ws->x, m->final_norm, &p->batch->n_out, p->batch->out_row, in, m->cfg.rms_eps};
   DF_TRY(df_emit_norm(p->program, &norm, err));
-  return df_model_emit_head(p->program, &m->head, in, &p->batch->n_out, p->ws, p->argmax, err);
+  DF_TRY(df_model_emit_head(p->program, &m->head, in, &p->batch->n_out, p->ws, p->argmax, err));
+  return p->argmax && p->ws->token ? emit_accept(p, err) : DF_OK;
 }
 
 static df_layer_pass layer_pass(const df_model *m, const df_decoder_pass *p, uint32_t i) {

@@ -47,7 +47,7 @@ typedef struct df_target {
   float *taps; /* [p.max_rows of the last pass, then p.keeps * DF_TILE_ROWS kept ones][n_taps * hidden] */
   size_t taps_bytes;
   uint64_t kept;  /* bit i: the i-th DF_TILE_ROWS of the kept rows are somebody's */
-  df_best drafts; /* where the one drafter of this target leaves its tokens (ws.drafted); for DF_TAIL_DRAFTED */
+  df_best drafts; /* where the one drafter of this target leaves its tokens (ws.draft_best); for DF_TAIL_DRAFTED */
 } df_target;
 
 /* On failure the backend is freed too. */

@@ -38,20 +38,24 @@ static void layout(df_workspace *w, const df_workspace_shape *s, carver *c) {
   w->tail = carve_act(c, s->max_out, s->hidden);
   w->logits_ld = df_round_up(s->vocab, DF_LANES);
   w->logits = carve(c, s->max_out * w->logits_ld, sizeof(float));
-  c->at = df_round_up(c->at, PAGE); /* what the host reads of every pass lies on pages of its own */
   w->best = carve(c, (size_t)s->max_out * s->segments, sizeof(float));
   w->best_id = carve(c, (size_t)s->max_out * s->segments, sizeof(uint32_t));
-  w->drafted = carve(c, (size_t)s->max_out * s->segments, sizeof(float));
-  w->drafted_id = carve(c, (size_t)s->max_out * s->segments, sizeof(uint32_t));
+  if (df_device_is_host(w->device)) return;
+  w->draft_best = carve(c, (size_t)s->max_out * s->segments, sizeof(float));
+  w->draft_best_id = carve(c, (size_t)s->max_out * s->segments, sizeof(uint32_t));
+  c->at = df_round_up(c->at, PAGE); /* what the host reads of every pass lies on pages of its own */
+  w->token = carve(c, s->max_out, sizeof(int32_t));
+  w->drafted = carve(c, s->max_out, sizeof(int32_t));
+  w->accepted = carve(c, s->max_out, sizeof(uint32_t));
 }
 
 static df_status map(df_workspace *w, df_error *err) {
-  const size_t scratch = (size_t)((uint8_t *)w->best - (uint8_t *)w->block);
   if (df_device_is_host(w->device)) return DF_OK;
+  const size_t scratch = (size_t)((uint8_t *)w->token - (uint8_t *)w->block);
   w->here = df_calloc(w->max_out, 1);
   if (!w->here) return DF_OOM(err, "the state of logit rows", w->max_out);
   DF_TRY(df_device_map(w->device, w->block, scratch, DF_MEM_SCRATCH, "activations", err));
-  return df_device_map(w->device, w->best, w->bytes - scratch, DF_MEM_OUTPUT, "best tokens", err);
+  return df_device_map(w->device, w->token, w->bytes - scratch, DF_MEM_OUTPUT, "tokens", err);
 }
 
 df_status df_workspace_init(df_workspace *w, const df_workspace_shape *s, df_device *device, df_error *err) {
@@ -91,7 +95,7 @@ df_workspace df_workspace_view(const df_workspace *w, uint32_t row) {
 }
 
 void df_workspace_release(df_workspace *w) {
-  df_device_unmap(w->device, w->best);
+  df_device_unmap(w->device, w->token);
   df_device_unmap(w->device, w->block);
   df_free(w->here);
   df_pages_free(w->block, w->bytes);
@@ -113,6 +117,7 @@ void df_workspace_forget_logits(df_workspace *w) {
 }
 
 int32_t df_workspace_best(const df_workspace *w, uint32_t r) {
-  const df_best b = {.value = w->best, .id = w->best_id, .segments = w->segments};
+  if (w->token) return w->token[r];
+  const df_best b = df_workspace_best_logits(w);
   return df_best_of(&b, r);
 }

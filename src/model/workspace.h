@@ -2,8 +2,8 @@
  * model/workspace.h - the activations of a pass. All programs of a model share one workspace, since one runs at a
  * time; addresses are fixed, so recorded programs stay valid.
  *
- * On a device that is not the host only `best`, `best_id` and their likes of drafts come back by themselves; logits are
- * brought over row by row when somebody asks for them.
+ * On a device that is not the host tokens come back by themselves (`token`, `drafted`, `accepted`); logits are brought
+ * over row by row when somebody asks for them.
  */
 #ifndef DF_MODEL_WORKSPACE_H
 #define DF_MODEL_WORKSPACE_H
@@ -25,8 +25,12 @@ typedef struct df_workspace {
   float *best; /* [max_out][segments] */
   uint32_t *best_id;
   uint32_t segments; /* argmax segments per row */
-  float *drafted; /* [max_out][segments] of a target elsewhere than on the host: the same of the draft's rows, which */
-  uint32_t *drafted_id; /* come back with those of the pass that verifies them */
+  /* elsewhere than on the host; else NULL */
+  float *draft_best; /* [max_out][segments]: as best, of the draft's rows that the next pass verifies */
+  uint32_t *draft_best_id;
+  int32_t *token;     /* [max_out]: what a pass with an argmax tail leaves, see df_op_accept */
+  int32_t *drafted;   /* [max_out] */
+  uint32_t *accepted; /* [max_out] */
   void *block;
   size_t bytes;
   df_device *device; /* borrowed; NULL = the host */
@@ -51,6 +55,10 @@ void df_workspace_release(df_workspace *w);
 df_status df_workspace_logits(df_workspace *w, uint32_t r, const float **out, df_error *err) DF_CHECK;
 /* A pass is about to write other logits. */
 void df_workspace_forget_logits(df_workspace *w);
+/* Where an argmax op leaves the best of each row of logits. */
+static inline df_best df_workspace_best_logits(const df_workspace *w) {
+  return (df_best){.value = w->best, .id = w->best_id, .segments = w->segments};
+}
 /* Best token of output row r after a pass with an argmax tail over n tokens. */
 int32_t df_workspace_best(const df_workspace *w, uint32_t r);
 

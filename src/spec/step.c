@@ -7,8 +7,8 @@
 
 enum { MAX_GROUP = 256 }; /* sequences of one step */
 
-/* Elsewhere than on the host the drafted tokens stay where they are: the verify pass takes them there, and they come
- * back with its own, so that the host waits once. */
+/* Elsewhere than on the host the drafted tokens stay where they are: the verify pass takes them there, finds what of
+ * them stands, and brings all of it back, so that the host waits once. */
 static bool drafts_stay(const df_stepper *s, uint32_t width) {
   return width > 1 && !df_device_is_host(s->target->m->device);
 }
@@ -19,9 +19,8 @@ static df_tail tail_of(const df_stepper *s, uint32_t width, bool need_logits) {
 }
 
 static void collect_drafts(const df_stepper *s, df_step_item *items, uint32_t n, uint32_t width) {
-  const uint32_t k = width - 1;
-  for (uint32_t i = 0; i < n; i++)
-    for (uint32_t j = 0; j < k; j++) items[i].drafted[j] = df_best_of(&s->target->drafts, i * k + j);
+  const size_t k = width - 1;
+  for (uint32_t i = 0; i < n; i++) memcpy(items[i].drafted, s->target->ws.drafted + i * k, k * sizeof(int32_t));
 }
 
 static void settle(const df_stepper *s, const df_step_plan *plan) {
@@ -114,10 +113,23 @@ static df_status pick_row(void *ctx, uint32_t row, int32_t *id, df_error *err) {
   return it->pick(it->pick_ctx, row, it->out_row + row, id, err);
 }
 
-static df_status accept(df_step_item *items, uint32_t n, uint32_t width, uint32_t rows, df_error *err) {
+/* What the best token of each row accepts; the device has counted where it has the drafts. */
+static df_accept_result accept_best(const df_stepper *s, const df_step_item *it, uint32_t i, uint32_t rows) {
+  const df_workspace *w = &s->target->ws;
+  int32_t best[DF_TILE_ROWS];
+  if (drafts_stay(s, rows)) return (df_accept_result){w->accepted[i], w->token[it->out_row + w->accepted[i]]};
+  for (uint32_t r = 0; r < rows; r++) best[r] = df_workspace_best(w, it->out_row + r);
+  return df_accept_compare(best, it->drafted, rows - 1);
+}
+
+static df_status accept(const df_stepper *s, df_step_item *items, uint32_t n, uint32_t width, uint32_t rows,
+                        df_error *err) {
   for (uint32_t i = 0; i < n; i++) {
     df_accept_result r;
-    DF_TRY(df_accept_walk(pick_row, &items[i], items[i].drafted, rows - 1, &r, err));
+    if (items[i].pick)
+      DF_TRY(df_accept_walk(pick_row, &items[i], items[i].drafted, rows - 1, &r, err));
+    else
+      r = accept_best(s, &items[i], i, rows);
     items[i].accepted = r.accepted;
     items[i].next = r.next;
     items[i].n_drafted = rows - 1;
@@ -157,7 +169,7 @@ df_status df_spec_step(const df_stepper *s, df_step_item *items, uint32_t n, con
   const uint64_t t1 = df_now_ns();
   DF_TRY(verify(s, items, n, rows, plan->need_logits, err));
   const uint64_t t2 = df_now_ns();
-  DF_TRY(accept(items, n, plan->width, rows, err));
+  DF_TRY(accept(s, items, n, plan->width, rows, err));
   const uint64_t t3 = df_now_ns();
   DF_TRY(commit(s, items, n, rows, err));
   settle(s, plan);

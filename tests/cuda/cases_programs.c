@@ -206,6 +206,15 @@ static void program_make(rig *r, program *p, df_dtype t, uint32_t rows) {
   rig_add(&p->list, DF_OP_NORM, &norm);
   rig_add(&p->list, DF_OP_LINEAR, &head);
   rig_add(&p->list, DF_OP_ARGMAX, &best);
+  df_op_accept accept = {.best = {best.best, best.best_id, NULL, best.segments},
+                         .n_rows = &b->n_out,
+                         .token = rig_new(r, 48 * 4, RIG_RAW, "token")};
+  if (rows > 1 && rows <= DF_TILE_ROWS) {
+    accept.drafts = embed.drafts;
+    accept.drafted = rig_new(r, 48 * 4, RIG_RAW, "drafted");
+    accept.accepted = rig_new(r, 3 * 4, RIG_RAW, "accepted");
+  }
+  rig_add(&p->list, DF_OP_ACCEPT, &accept);
 }
 
 /* whole: one kernel where the rows are few enough, else as many as without. */
@@ -219,7 +228,7 @@ static void quantised_case(rig *r, df_dtype t, uint32_t rows, bool overlap, bool
   for (uint32_t again = 0; again < (r->quick ? 1u + whole : 6u); again++)
     rig_run_device(r, &p.list, max_rows, 1, false);
   if (whole)
-    rig_case(r, (r->launches == 1) == (max_rows <= 8 && !g_refused), "program of %s, %u rows: %u launches",
+    rig_case(r, (r->launches == 2) == (max_rows <= 8 && !g_refused), "program of %s, %u rows: %u launches",
              df_dtype_name(t), max_rows, r->launches);
   r->env.overlap = true;
   r->whole = false;
@@ -247,8 +256,8 @@ static void float_case(rig *r, df_dtype t, uint32_t rows) {
     rig_case(r, again == 0 || memcmp(first, now, bytes) == 0, "program of %s, %u rows, run %u differs",
              df_dtype_name(t), rows, again);
   }
-  if (rows <= 8 && t != DF_F8) /* fused: embedding, 5 a layer, tap, head with its norm, argmax */
-    rig_case(r, launches == 5 * g_shape.layers + 4 && whole == 1, "program of %s, %u rows: %u launches, or %u",
+  if (rows <= 8 && t != DF_F8) /* fused: embedding, 5 a layer, tap, head with its norm, argmax, acceptance */
+    rig_case(r, launches == 5 * g_shape.layers + 5 && whole == 2, "program of %s, %u rows: %u launches, or %u",
              df_dtype_name(t), rows, launches, whole);
   r->whole = false;
   for (size_t i = 0; i < bytes / sizeof *first; i++) finite &= isfinite(first[i]) != 0;

@@ -131,6 +131,29 @@ static void drafted_embed_case(rig *r, df_dtype type, uint32_t width, uint32_t l
   rig_clear(r);
 }
 
+/* Few tokens, so that drafts often stand; live sequences and rows in front of padding. width 0: no drafts. */
+static void accept_case(rig *r, uint32_t width, uint32_t live, uint32_t segments, uint32_t fill) {
+  rig_list l = {.n = 0};
+  const uint32_t seqs = 5, rows = width ? seqs * width : 37, n = width ? rows - seqs : 0;
+  df_op_accept a = {.best = make_best(r, rows, segments, fill, false),
+                    .n_rows = make_counts(r, width ? rows : live),
+                    .token = rig_new(r, rows * 4, RIG_RAW, "token")};
+  if (width) {
+    a.drafts = (df_drafts){make_best(r, n, segments, fill, fill == 1), make_counts(r, live), width};
+    a.drafted = rig_new(r, n * 4, RIG_RAW, "drafted");
+    a.accepted = rig_new(r, seqs * 4, RIG_RAW, "accepted");
+    for (uint32_t i = 0; i < n; i++) { /* three of four drafts are the target's own */
+      if (fill == 1 || rig_below(r, 4) == 0) continue;
+      const size_t from = (size_t)(i / (width - 1) * width + i % (width - 1)) * segments, to = (size_t)i * segments;
+      memcpy((float *)a.drafts.best.value + to, a.best.value + from, segments * sizeof(float));
+      memcpy((uint32_t *)a.drafts.best.id + to, a.best.id + from, segments * sizeof(uint32_t));
+    }
+  }
+  rig_add(&l, DF_OP_ACCEPT, &a);
+  rig_both(r, &l, rows, seqs, "accept width %u, %u live, segments %u fill %u", width, live, segments, fill);
+  rig_clear(r);
+}
+
 /* Token-major K/V with slots anywhere, the sink among them. */
 static void rope_case(rig *r, uint32_t e, uint32_t heads, uint32_t n_kv, uint32_t rows, bool q, bool norm,
                       df_kv_type type, uint32_t fill) {
@@ -208,6 +231,11 @@ void test_rows(rig *r) {
   for (uint32_t width = 2; width <= 16; width += r->quick ? 7 : 1)
     for (uint32_t fill = 0; fill < 4; fill++)
       drafted_embed_case(r, width % 2 ? DF_Q8_0 : DF_BF16, width, 1 + width % 4, fill == 1 ? 7 + width : 64, fill);
+  for (uint32_t width = 2; width <= 16; width += r->quick ? 7 : 1)
+    for (uint32_t fill = 0; fill < 4; fill++) accept_case(r, width, 1 + width % 5, fill == 1 ? 7 + width : 64, fill);
+  accept_case(r, 0, 37, 64, 0);
+  accept_case(r, 0, 17, 4, 1);
+  accept_case(r, 0, 0, 4, 2);
   static const uint32_t e[] = {16, 48, 64, 128, 256};
   for (uint32_t i = 0; i < sizeof e / sizeof *e; i++)
     for (uint32_t v = 0; v < 4; v++)

@@ -85,6 +85,7 @@ df_op_ffn_up rig_ffn_up(rig *r, const df_op_ffn_up *a);
 df_op_rope_kv rig_rope_kv(rig *r, const df_op_rope_kv *a);
 df_op_tap rig_tap(rig *r, const df_op_tap *a);
 df_op_argmax rig_argmax(rig *r, const df_op_argmax *a);
+df_op_accept rig_accept(rig *r, const df_op_accept *a);
 /* The batch and mask on the device are copies with device addresses, made anew at every call. */
 df_op_attn rig_attn(rig *r, const df_op_attn *a, df_mask_buffer *mask);
 
@@ -100,6 +101,7 @@ typedef struct rig_list {
     df_op_rope_kv rope_kv;
     df_op_tap tap;
     df_op_argmax argmax;
+    df_op_accept accept;
     df_op_attn attn;
   } host[64], device[64];
   df_mask_buffer mask[64];

@@ -116,6 +116,22 @@ df_op_argmax rig_argmax(rig *r, const df_op_argmax *a) {
   return d;
 }
 
+df_op_accept rig_accept(rig *r, const df_op_accept *a) {
+  df_op_accept d = *a;
+  TWIN(r, d.best.value);
+  TWIN(r, d.best.id);
+  TWIN(r, d.best.map);
+  TWIN(r, d.drafts.best.value);
+  TWIN(r, d.drafts.best.id);
+  TWIN(r, d.drafts.best.map);
+  TWIN(r, d.drafts.n_live);
+  TWIN(r, d.n_rows);
+  TWIN(r, d.token);
+  TWIN(r, d.drafted);
+  TWIN(r, d.accepted);
+  return d;
+}
+
 df_op_attn rig_attn(rig *r, const df_op_attn *a, df_mask_buffer *mask) {
   df_op_attn d = *a;
   /* the batch struct lies in a block, and its device twin gets device addresses in place of the host's */
@@ -151,7 +167,8 @@ void rig_add(rig_list *l, df_op_kind kind, const void *args) {
       [DF_OP_FFN_UP] = sizeof(df_op_ffn_up),     [DF_OP_ROPE_KV] = sizeof(df_op_rope_kv),
       [DF_OP_TAP] = sizeof(df_op_tap),           [DF_OP_ATTN_NAIVE] = sizeof(df_op_attn),
       [DF_OP_ATTN_TILE] = sizeof(df_op_attn),    [DF_OP_ATTN_SPLIT] = sizeof(df_op_attn),
-      [DF_OP_ATTN_MERGE] = sizeof(df_op_attn),   [DF_OP_ARGMAX] = sizeof(df_op_argmax)};
+      [DF_OP_ATTN_MERGE] = sizeof(df_op_attn),   [DF_OP_ARGMAX] = sizeof(df_op_argmax),
+      [DF_OP_ACCEPT] = sizeof(df_op_accept)};
   memcpy(&l->host[l->n], args, size[kind]);
   l->op[l->n] = (df_op){kind, 0, &l->host[l->n]};
   l->n++;
@@ -167,6 +184,7 @@ static df_status emit(df_program *p, df_op_kind kind, const void *args, df_error
     case DF_OP_ROPE_KV: return df_emit_rope_kv(p, args, err);
     case DF_OP_TAP: return df_emit_tap(p, args, err);
     case DF_OP_ARGMAX: return df_emit_argmax(p, args, err);
+    case DF_OP_ACCEPT: return df_emit_accept(p, args, err);
     default: return df_emit_attn(p, kind, args, err);
   }
 }
@@ -193,6 +211,7 @@ static void twin_op(rig *r, rig_list *l, uint32_t i) {
     case DF_OP_ROPE_KV: l->device[i].rope_kv = rig_rope_kv(r, &l->host[i].rope_kv); break;
     case DF_OP_TAP: l->device[i].tap = rig_tap(r, &l->host[i].tap); break;
     case DF_OP_ARGMAX: l->device[i].argmax = rig_argmax(r, &l->host[i].argmax); break;
+    case DF_OP_ACCEPT: l->device[i].accept = rig_accept(r, &l->host[i].accept); break;
     default: l->device[i].attn = rig_attn(r, &l->host[i].attn, &l->mask[i]); break;
   }
 }
@@ -207,6 +226,7 @@ static int run_one(const df_cuda_env *env, const df_op *op) {
     case DF_OP_ROPE_KV: return df_cuda_rope_kv(env, op->args);
     case DF_OP_TAP: return df_cuda_tap(env, op->args);
     case DF_OP_ARGMAX: return df_cuda_argmax(env, op->args);
+    case DF_OP_ACCEPT: return df_cuda_accept(env, op->args);
     default: return df_cuda_attn(env, op->kind, op->args);
   }
 }

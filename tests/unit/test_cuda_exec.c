@@ -193,8 +193,8 @@ static df_status ask(on_card *c, uint32_t n_prompt, uint32_t n, df_result *r, df
   return ask_about(c, n_prompt, n, false, r, err);
 }
 
-/* A plain step of a session with a draft is one pass: one copy of inputs, one launch, one copy of results, and one
- * wait, for the token. Features are injected once in 16 steps, and at the end. */
+/* A plain step of a session with a draft is one pass: one copy of inputs, one launch, and one wait, for the token,
+ * which the card writes to the host's memory itself. Features are injected once in 16 steps, and at the end. */
 static void test_run__no_more_than_needed(void **state) {
   const fixture *f = *state;
   df_error err = {0};
@@ -225,12 +225,12 @@ static void test_run__no_more_than_needed(void **state) {
   many = fake_take_counts();
   assert_int_equal(many.graph_launches, 0);
   assert_int_equal(many.copies_in - few.copies_in, 10);
-  assert_int_equal(many.copies_out - few.copies_out, 10);
+  assert_int_equal(many.copies_out, 0);
   close_all(&c);
   assert_nothing_left();
 }
 
-/* A drafted step is three passes. The drafts stay on the card: one copy comes back, and there is one wait for it. */
+/* A drafted step is three passes and one wait: drafts stay on the card, and what of them stands is found there. */
 static void test_drafts__one_wait_a_step(void **state) {
   const fixture *f = *state;
   df_error err = {0};
@@ -246,9 +246,8 @@ static void test_drafts__one_wait_a_step(void **state) {
     const uint32_t steps = (uint32_t)(many.stats.steps - few.stats.steps), blocks = (uint32_t)many.stats.verify_steps;
     assert_true(blocks > 1 && steps >= blocks);
     assert_int_equal(all.waits - prompt.waits, steps);
-    assert_int_equal(all.came_back - prompt.came_back, steps);
+    assert_int_equal(all.came_back, 0); /* tokens come by themselves */
     assert_int_equal(all.graph_launches - prompt.graph_launches, 3 * blocks + 2 * (steps - blocks));
-    assert_true((all.came_back_bytes - prompt.came_back_bytes) / steps <= 16 << 10); /* of up to 16 rows */
     assert_int_equal(many.stats.step_allocations, 0);
     close_all(&c);
   }

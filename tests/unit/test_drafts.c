@@ -1,4 +1,4 @@
-/* Drafts that stay on a device with a memory of its own: the op that takes them, and that texts and
+/* Drafts that stay on a device with a memory of its own: the ops that take and accept them, and that texts and
  * accepted drafts are those of the processor, where the host carries them from pass to pass. */
 // clang-format off
 #include <stdarg.h>
@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "device/cpu/cpu_exec.h"
+#include "spec/accept.h"
 #include "support/device_group.h"
 #include "support/shadow_device.h"
 
@@ -45,7 +46,12 @@ static void test_best_of__table(void **state) {
   }
 }
 
-static void run_on_cpu(const df_op_embed *embed, uint32_t rows, uint32_t seqs) {
+typedef df_status (*emit_fn)(df_program *p, const void *args, df_error *err);
+
+static df_status emit_embed(df_program *p, const void *args, df_error *err) { return df_emit_embed(p, args, err); }
+static df_status emit_accept(df_program *p, const void *args, df_error *err) { return df_emit_accept(p, args, err); }
+
+static void run_on_cpu(emit_fn emit, const void *args, uint32_t rows, uint32_t seqs) {
   df_error err = {0};
   df_pool *pool;
   df_cpu *cpu;
@@ -53,7 +59,7 @@ static void run_on_cpu(const df_op_embed *embed, uint32_t rows, uint32_t seqs) {
   must(df_pool_create(2, &pool, &err), &err);
   must(df_cpu_create(pool, df_kernels_get(df_cpu_best_tier()), &cpu, &err), &err);
   must(df_program_create(rows, seqs, 2, &p, &err), &err);
-  must(df_emit_embed(p, embed, &err), &err);
+  must(emit(p, args, &err), &err);
   df_cpu_run(cpu, p);
   df_cpu_quiesce(cpu);
   df_program_free(p);
@@ -103,7 +109,7 @@ static void test_embed__takes_drafts(void **state) {
       for (uint32_t r = 0; r < h.n_rows; r++) ids[r] = (int32_t)(r % VOCAB);
       const df_op_embed op = {
           .table = &w, .ids = ids, .n_rows = &h.n_rows, .out = out, .scale = 1.0f, .drafts = h.drafts};
-      run_on_cpu(&op, h.n_rows, SEQS);
+      run_on_cpu(emit_embed, &op, h.n_rows, SEQS);
       for (uint32_t r = 0; r < h.n_rows; r++) {
         const uint32_t s = r / width, j = r % width;
         const int32_t want = j && s < live ? drafted(s, j - 1) : ids[r];
@@ -111,6 +117,43 @@ static void test_embed__takes_drafts(void **state) {
       }
     }
   df_pages_free(w.data, w.strip_bytes * df_strips(VOCAB));
+}
+
+/* Acceptance is that of the host's own rule, whatever stands. */
+static void test_accept__op(void **state) {
+  (void)state;
+  enum { SEGMENTS = 2 };
+  uint32_t met = 0;
+  for (uint32_t width = 2; width <= 16; width++)
+    for (uint32_t live = 1; live <= SEQS; live++)
+      for (uint32_t miss = 0; miss < width; miss++) { /* draft `miss` differs; width - 1: none does */
+        by_hand h;
+        float value[SEQS * 16 * SEGMENTS];
+        uint32_t id[SEQS * 16 * SEGMENTS], accepted[SEQS];
+        int32_t token[SEQS * 16], drafts[SEQS * 15];
+        make(&h, width, live);
+        memset(accepted, 0xFF, sizeof accepted);
+        for (uint32_t r = 0; r < h.n_rows; r++) {
+          const uint32_t s = r / width, j = r % width;
+          value[2 * r] = j % 2 ? 1 : -1, value[2 * r + 1] = 0;
+          id[2 * r] = j % 2 ? (uint32_t)drafted(s, j) + (j == miss) : 1;
+          id[2 * r + 1] = j % 2 ? 60 : (uint32_t)drafted(s, j) + (j == miss);
+        }
+        const df_op_accept op = {{value, id, NULL, SEGMENTS}, h.drafts, &h.n_rows, token, drafts, accepted};
+        run_on_cpu(emit_accept, &op, h.n_rows, SEQS);
+        for (uint32_t s = 0; s < SEQS; s++) {
+          if (s >= live) {
+            assert_int_equal(accepted[s], UINT32_MAX);
+            continue;
+          }
+          const df_accept_result want = df_accept_compare(token + s * width, drafts + s * (width - 1), width - 1);
+          assert_int_equal(accepted[s], want.accepted);
+          assert_int_equal(accepted[s], miss);
+          assert_int_equal(want.next, drafted(s, miss) + 1);
+          met |= 1u << accepted[s];
+        }
+      }
+  assert_int_equal(met, 0xFFFF);
 }
 
 /* ---- steps ---------------------------------------------------------------------------------------------- */
@@ -152,6 +195,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_best_of__table),
       cmocka_unit_test(test_embed__takes_drafts),
+      cmocka_unit_test(test_accept__op),
       cmocka_unit_test(test_step__mixed_groups),
       cmocka_unit_test(test_step__texts_of_the_processor),
   };

@@ -40,6 +40,7 @@ static const df_op_run k_run[DF_OP_COUNT] = {
     [DF_OP_ATTN_MERGE] = df_run_attn_merge,
     [DF_OP_RECURRENT] = df_run_recurrent,
     [DF_OP_ARGMAX] = df_run_argmax,
+    [DF_OP_ACCEPT] = df_run_accept,
 };
 
 df_status df_cpu_create(df_pool *pool, const df_kernels *kernels, df_cpu **out, df_error *err) {

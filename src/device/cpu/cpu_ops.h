@@ -37,6 +37,7 @@ void df_run_attn_split(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, 
 void df_run_attn_merge(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker);
 void df_run_recurrent(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker);
 void df_run_argmax(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker);
+void df_run_accept(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker);
 
 /* Rows of the tile that holds row r, when n rows are live. */
 static inline uint32_t df_tile_rows(uint32_t r, uint32_t n) {

@@ -1,4 +1,4 @@
-/* Row-wise ops: embedding, norm, quantisation, rotation and K/V write, taps, argmax. */
+/* Row-wise ops: embedding, norm, quantisation, rotation and K/V write, taps, argmax, acceptance. */
 #include <string.h>
 
 #include "base/size.h"
@@ -171,4 +171,20 @@ void df_run_argmax(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint
   const uint32_t b = ctx->k->argmax(x, i1 - i0);
   a->best[at] = x[b];
   a->best_id[at] = i0 + b;
+}
+
+void df_run_accept(const df_cpu_ctx *ctx, const void *args, uint32_t chunk, uint32_t worker) {
+  (void)ctx;
+  (void)worker;
+  const df_op_accept *a = args;
+  const df_drafts *d = &a->drafts;
+  const uint32_t rows = df_accept_rows(a), r0 = chunk * rows, r1 = DF_MIN(r0 + rows, *a->n_rows);
+  for (uint32_t r = r0; r < r1; r++) a->token[r] = df_best_of(&a->best, r);
+  if (!d->best.value || chunk >= *d->n_live) return;
+  const uint32_t n = rows - 1;
+  int32_t *drafted = a->drafted + (size_t)chunk * n;
+  for (uint32_t i = 0; i < n; i++) drafted[i] = df_best_of(&d->best, (size_t)chunk * n + i);
+  uint32_t stand = 0;
+  while (stand < n && drafted[stand] == a->token[r0 + stand]) stand++;
+  a->accepted[chunk] = stand;
 }

@@ -1,9 +1,9 @@
 /*
- * Programs on a card. A recorded program becomes one CUDA graph: the copy of its inputs, its kernels, the copies of
- * what the host reads after every pass. An eager one is the same sequence of calls, made anew every time.
+ * Programs on a card. A recorded program becomes one CUDA graph: the copy of its inputs and its kernels, the last of
+ * which writes what the host reads to pinned memory. An eager one is the same sequence of calls, made anew every time.
  *
- * A run fills the pinned twins of the inputs, launches, and waits only when the host will read results: injection and
- * prefill go on while the host prepares what comes next.
+ * A run fills the pinned twins of the inputs, launches, and waits only when the host will read results: drafting,
+ * injection and prefill go on while the host prepares what comes next.
  */
 #include "device/cuda/cuda_device.h"
 
@@ -16,12 +16,9 @@
 #include "base/size.h"
 #include "device/cuda/cuda_state.h"
 
-enum { NEAR_OUTPUT = 64 << 10 }; /* bytes: results within so many come in one copy, with what lies between them */
-
-/* Pinned to the card or back, before or behind the kernels. */
+/* Pinned to the card, in front of the kernels. */
 typedef struct transfer {
   uint8_t *there, *pinned;
-  void *host; /* results: where they belong */
   size_t bytes;
 } transfer;
 
@@ -36,8 +33,9 @@ typedef struct cuda_program {
   df_program *lowered;
   df_lower_uses uses;
   input *inputs;
-  transfer *in, *out;
-  uint32_t n_inputs, n_in, n_out;
+  transfer *in;
+  uint32_t n_inputs, n_in;
+  bool answers; /* the host reads results of it */
   void *scratch;
   size_t scratch_bytes;
   df_cuda_list list;     /* memory NULL: one kernel for an op or a few */
@@ -53,7 +51,6 @@ static void release_program(void *made) {
   df_lower_uses_release(&x->uses);
   df_free(x->inputs);
   df_free(x->in);
-  df_free(x->out);
   df_free(x);
 }
 
@@ -86,7 +83,7 @@ static void add_in(cuda_program *x, const df_mirror *u, size_t bytes) {
     t->bytes = (size_t)(hi - lo);
     return;
   }
-  x->in[x->n_in++] = (transfer){u->there, k->pinned, NULL, bytes};
+  x->in[x->n_in++] = (transfer){u->there, k->pinned, bytes};
 }
 
 static df_status find_inputs(cuda_program *x, df_error *err) {
@@ -122,43 +119,15 @@ static df_status fill_inputs(cuda_device *d, const cuda_program *x, df_error *er
 
 /* ---- what comes out ------------------------------------------------------------------------------------- */
 
-/* Results that lie near each other come back together. More rows than their memory holds never leave a pass. */
-static void add_out(cuda_program *x, const void *host, size_t bytes) {
-  df_mirror *u = df_mirrors_find(&x->d->m, host);
-  if (!u || u->kind != DF_MEM_OUTPUT) return; /* a draft of a draft: nobody but ops reads it */
-  const cuda_block *k = u->own;
-  size_t lo = (size_t)((const uint8_t *)host - u->host), hi = DF_MIN(lo + bytes, u->bytes);
-  transfer *t = NULL;
-  for (uint32_t i = 0; i < x->n_out && !t; i++) {
-    const size_t at = (size_t)(x->out[i].pinned - k->pinned), end = at + x->out[i].bytes;
-    if (x->out[i].pinned < k->pinned || end > u->bytes || DF_MAX(hi, end) - DF_MIN(lo, at) > NEAR_OUTPUT) continue;
-    lo = DF_MIN(lo, at), hi = DF_MAX(hi, end);
-    t = &x->out[i];
-  }
-  if (!t) t = &x->out[x->n_out++];
-  *t = (transfer){u->there + lo, k->pinned + lo, (uint8_t *)u->host + lo, hi - lo};
+static void find_results(cuda_program *x) {
+  for (uint32_t i = 0; i < x->uses.n; i++) x->answers |= x->uses.items[i]->kind == DF_MEM_OUTPUT;
 }
 
-/* Argmax ops are the ones that leave results for the host, with the program itself or with the one that takes them as
- * drafts. p has the host's addresses. */
-static df_status find_outputs(cuda_program *x, const df_program *p, df_error *err) {
-  uint32_t n, m = 0;
-  const df_op *ops = df_program_ops(p, &n);
-  for (uint32_t i = 0; i < n; i++) m += ops[i].kind == DF_OP_ARGMAX || ops[i].kind == DF_OP_EMBED;
-  x->out = df_calloc(2 * m + 1, sizeof *x->out);
-  if (!x->out) return DF_OOM(err, "the results of a program", (2 * m + 1) * sizeof *x->out);
-  for (uint32_t i = 0; i < n; i++) {
-    df_best b = {.value = NULL};
-    if (ops[i].kind == DF_OP_EMBED) b = ((const df_op_embed *)ops[i].args)->drafts.best;
-    if (ops[i].kind == DF_OP_ARGMAX) {
-      const df_op_argmax *a = ops[i].args;
-      if (!a->stays) b = (df_best){.value = a->best, .id = a->best_id, .segments = a->segments};
-    }
-    const size_t count = (size_t)df_program_max_rows(p) * b.segments;
-    if (b.value) add_out(x, b.value, count * sizeof *b.value);
-    if (b.value) add_out(x, b.id, count * sizeof *b.id);
+static void take_results(const cuda_program *x) {
+  for (uint32_t i = 0; i < x->uses.n; i++) {
+    const df_mirror *u = x->uses.items[i];
+    if (u->kind == DF_MEM_OUTPUT) memcpy((uint8_t *)u->host, u->there, u->bytes);
   }
-  return DF_OK;
 }
 
 /* ---- launching ------------------------------------------------------------------------------------------ */
@@ -181,11 +150,11 @@ static df_status grow_scratch(cuda_device *d, size_t bytes, df_error *err) {
   return DF_OK;
 }
 
-static int copy_all(const cuda_device *d, const transfer *t, uint32_t n, enum cudaMemcpyKind kind) {
+static int send_inputs(const cuda_device *d, const cuda_program *x) {
   int e = 0;
-  for (uint32_t i = 0; i < n && e == 0; i++) {
-    const bool in = kind == cudaMemcpyHostToDevice;
-    e = cudaMemcpyAsync(in ? t[i].there : t[i].pinned, in ? t[i].pinned : t[i].there, t[i].bytes, kind, d->stream);
+  for (uint32_t i = 0; i < x->n_in && e == 0; i++) {
+    const transfer *t = &x->in[i];
+    e = cudaMemcpyAsync(t->there, t->pinned, t->bytes, cudaMemcpyHostToDevice, d->stream);
   }
   return e;
 }
@@ -206,9 +175,9 @@ static int launch_all(const cuda_device *d, const cuda_program *x) {
   const df_cuda_env env = env_of(d, x);
   uint32_t n;
   const df_op *ops = df_program_ops(x->lowered, &n);
-  int e = copy_all(d, x->in, x->n_in, cudaMemcpyHostToDevice);
+  int e = send_inputs(d, x);
   for (uint32_t i = 0, taken = 0; i < n && e == 0; i += taken) e = df_cuda_launch(&env, ops + i, n - i, &taken);
-  return e ? e : copy_all(d, x->out, x->n_out, cudaMemcpyDeviceToHost);
+  return e;
 }
 
 /* The list of a program that can run as one kernel. */
@@ -257,7 +226,7 @@ static df_status make(cuda_device *d, const df_program *p, cuda_program *x, bool
   DF_TRY(check_ops(d, p, err));
   DF_TRY(df_lower_program(p, &d->m, &x->lowered, &x->uses, err));
   DF_TRY(find_inputs(x, err));
-  DF_TRY(find_outputs(x, p, err));
+  find_results(x);
   uint32_t n;
   const df_op *ops = df_program_ops(x->lowered, &n);
   DF_TRY(grow_scratch(d, df_cuda_scratch_bytes(ops, n, df_program_max_rows(p), df_program_max_seqs(p)), err));
@@ -306,9 +275,9 @@ df_status cuda_run(df_device *base, df_program *p, df_error *err) {
   int e = injected_loss(d);
   if (e == 0) e = x->graph ? (int)cudaGraphLaunch(x->graph, d->stream) : launch_all(d, x);
   if (e) return cuda_lose(d, e, "a pass was started", err);
-  if (x->n_out == 0) return DF_OK;
+  if (!x->answers) return DF_OK;
   DF_TRY(cuda_sync(d, "a pass ran", err));
-  for (uint32_t i = 0; i < x->n_out; i++) memcpy(x->out[i].host, x->out[i].pinned, x->out[i].bytes);
+  take_results(x);
   return DF_OK;
 }
 

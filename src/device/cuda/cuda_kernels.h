@@ -98,8 +98,9 @@ size_t df_cuda_fragment_strip_bytes(uint32_t k);
 /* Scratch that launching these ops needs, the counters included. */
 size_t df_cuda_scratch_bytes(const df_op *ops, uint32_t n, uint32_t max_rows, uint32_t max_seqs);
 
-/* Bytes of the list by which these ops, all of a program, run as one kernel, and the rest of *out but memory; 0 when
- * they cannot. One launch at a time may use a list. Copies of it must be over before the first launch. */
+/* Bytes of the list by which these ops, all of a program but ACCEPT at its end, run as one kernel, and the rest of *out
+ * but memory; 0 when they cannot. One launch at a time may use a list. Copies of it must be over before the first
+ * launch. */
 size_t df_cuda_list_plan(const df_cuda_env *env, const df_op *ops, uint32_t n, df_cuda_list *out);
 /* Writes the list, l->bytes, to host memory. */
 void df_cuda_list_fill(const df_cuda_env *env, const df_op *ops, uint32_t n, const df_cuda_list *l, void *host);
@@ -119,6 +120,8 @@ int df_cuda_ffn_up(const df_cuda_env *env, const df_op_ffn_up *a);
 int df_cuda_rope_kv(const df_cuda_env *env, const df_op_rope_kv *a);
 int df_cuda_tap(const df_cuda_env *env, const df_op_tap *a);
 int df_cuda_argmax(const df_cuda_env *env, const df_op_argmax *a);
+/* token, drafted and accepted may be pinned memory of the host. */
+int df_cuda_accept(const df_cuda_env *env, const df_op_accept *a);
 
 /* Attention over token-major K/V (kv.token_major must be set). page_size: 1 when the page table lists slots, 16 when it
  * lists 16-slot blocks, as kv.token_major and the table of the batch have it; see page_slots. NAIVE and TILE: whole op.

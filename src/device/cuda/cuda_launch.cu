@@ -178,8 +178,9 @@ static int launch_attn(const df_cuda_env *env, const df_op *ops, uint32_t n, uin
 extern "C" int df_cuda_launch(const df_cuda_env *env, const df_op *ops, uint32_t n, uint32_t *taken) {
   const void *a = ops[0].args;
   df_cuda_ahead ahead = {};
-  *taken = env->list ? n : 1;
-  if (env->list) return df_cuda_list_launch(env);
+  const bool whole = env->list && ops[0].kind != DF_OP_ACCEPT;
+  *taken = whole ? df_cuda_list_ops(ops, n) : 1;
+  if (whole) return df_cuda_list_launch(env);
   switch (ops[0].kind) {
     case DF_OP_EMBED: return df_cuda_embed(env, (const df_op_embed *)a);
     case DF_OP_NORM: return launch_norm(env, ops, n, taken);
@@ -190,6 +191,7 @@ extern "C" int df_cuda_launch(const df_cuda_env *env, const df_op *ops, uint32_t
       return run_ffn_up(env, (const df_op_ffn_up *)a, find_ahead(env, ops + 1, n - 1, &ahead) ? &ahead : 0);
     case DF_OP_TAP: return df_cuda_tap(env, (const df_op_tap *)a);
     case DF_OP_ARGMAX: return df_cuda_argmax(env, (const df_op_argmax *)a);
+    case DF_OP_ACCEPT: return df_cuda_accept(env, (const df_op_accept *)a);
     case DF_OP_ROPE_KV:
     case DF_OP_ATTN_NAIVE:
     case DF_OP_ATTN_TILE:

@@ -172,6 +172,15 @@ static df_status place(cuda_device *d, cuda_block *k, df_mirror *x, df_error *er
   return DF_OK;
 }
 
+/* Pinned memory has the same address on the card: small results are written straight to the host. */
+static df_status pin(cuda_device *d, cuda_block *k, df_mirror *x, df_error *err) {
+  void *pinned = NULL;
+  DF_TRY(cuda_result(d, cudaMallocHost(&pinned, x->bytes), "results of passes were pinned", err));
+  memset(pinned, 0, x->bytes);
+  x->there = k->pinned = pinned;
+  return DF_OK;
+}
+
 /* ---- mapping -------------------------------------------------------------------------------------------- */
 
 static void free_block(cuda_block *k) {
@@ -184,18 +193,13 @@ static void free_block(cuda_block *k) {
 static df_status fill(cuda_device *d, cuda_block *k, df_mirror *x, df_error *err) {
   upload u = {d, 0};
   if (x->kind == DF_MEM_INPUT || x->kind == DF_MEM_BATCH) return place(d, k, x, err);
+  if (x->kind == DF_MEM_OUTPUT) return pin(d, k, x, err);
   DF_TRY(cuda_alloc(d, x->bytes, x->what, &k->memory, err));
   x->there = k->memory;
-  if (x->kind == DF_MEM_CONST) {
-    DF_TRY(send(&u, x->there, x->host, x->bytes, err));
-    return cuda_sync(d, "memory was copied to it", err);
-  }
-  DF_TRY(cuda_result(d, cudaMemsetAsync(k->memory, 0, x->bytes, d->stream), "memory was cleared", err));
-  if (x->kind != DF_MEM_OUTPUT) return DF_OK;
-  void *pinned = NULL;
-  DF_TRY(cuda_result(d, cudaMallocHost(&pinned, x->bytes), "results of passes were pinned", err));
-  k->pinned = pinned;
-  return DF_OK;
+  if (x->kind != DF_MEM_CONST)
+    return cuda_result(d, cudaMemsetAsync(k->memory, 0, x->bytes, d->stream), "memory was cleared", err);
+  DF_TRY(send(&u, x->there, x->host, x->bytes, err));
+  return cuda_sync(d, "memory was copied to it", err);
 }
 
 df_status cuda_map(df_device *base, void *host, size_t bytes, df_mem_kind kind, const char *what, df_error *err) {

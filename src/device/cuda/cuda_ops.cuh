@@ -58,8 +58,9 @@ int df_cuda_f32_linear(const df_cuda_env *env, const df_op_linear *a);
 /* F8 parts, any number of rows: sums in an order of their own (cuda_f8.cu). */
 int df_cuda_f8_linear(const df_cuda_env *env, const df_op_linear *a);
 
-/* The program of env->list. */
+/* The program of env->list, and how many of a program's ops it is made of. */
 int df_cuda_list_launch(const df_cuda_env *env);
+uint32_t df_cuda_list_ops(const df_op *ops, uint32_t n);
 
 /* Attention with the rotation in front of it (rope NULL: none); `merge`: the parts are joined at once. */
 int df_cuda_attn_run(const df_cuda_env *env, df_op_kind kind, const df_op_attn *a, const df_op_rope_kv *rope,

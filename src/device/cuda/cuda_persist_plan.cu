@@ -515,7 +515,10 @@ static size_t plan_with(const df_cuda_env *env, const df_op *ops, uint32_t n, ui
   return 0;
 }
 
+uint32_t df_cuda_list_ops(const df_op *ops, uint32_t n) { return n && ops[n - 1].kind == DF_OP_ACCEPT ? n - 1 : n; }
+
 extern "C" size_t df_cuda_list_plan(const df_cuda_env *env, const df_op *ops, uint32_t n, df_cuda_list *out) {
+  n = df_cuda_list_ops(ops, n);
   *out = {};
   if (!df_cuda_tune.persist || env->card->major < 9) return 0;
   const uint32_t want = df_cuda_tune.persist_cluster;
@@ -530,7 +533,7 @@ extern "C" size_t df_cuda_list_plan(const df_cuda_env *env, const df_op *ops, ui
 
 extern "C" void df_cuda_list_fill(const df_cuda_env *env, const df_op *ops, uint32_t n, const df_cuda_list *l,
                                   void *host) {
-  planner p = planner_of(env, ops, n, l->quant_tries, l->cluster);
+  planner p = planner_of(env, ops, df_cuda_list_ops(ops, n), l->quant_tries, l->cluster);
   memset(host, 0, l->bytes); /* nothing counted, no word there, no row */
   p.words_at = (uint32_t)words_at(l);
   p.stages = (persist_stage *)((uint8_t *)host + stages_at(l));

@@ -1,5 +1,6 @@
 /*
- * cuda_rows.cu - row-wise ops: embedding, norm, quantisation, rotation with the K/V write, taps, argmax, SwiGLU.
+ * cuda_rows.cu - row-wise ops: embedding, norm, quantisation, rotation with the K/V write, taps, argmax,
+ * acceptance, SwiGLU.
  * One block works on one row or a share of it; n_rows is read on the device.
  */
 #include "device/cuda/cuda_head.cuh"
@@ -8,7 +9,7 @@
 #include "device/cuda/cuda_start.cuh"
 #include "device/cuda/rows_block.cuh"
 
-enum { THREADS = ROWS_THREADS };
+enum { THREADS = ROWS_THREADS, ACCEPT_THREADS = 32 * DF_TILE_ROWS };
 
 /* ---- embedding ---- */
 
@@ -158,6 +159,44 @@ __global__ void __launch_bounds__(THREADS) argmax_kernel(const df_op_argmax a) {
 extern "C" int df_cuda_argmax(const df_cuda_env *env, const df_op_argmax *a) {
   const dim3 grid(a->segments, env->max_rows);
   return start_kernel(env, argmax_kernel, start_shape{grid, THREADS, ROWS_SHARED, 0}, *a);
+}
+
+/* ---- acceptance ---- */
+
+/* A block a chunk of the op, a warp a row. What the host reads is written by one warp: it crosses the bus in few
+ * pieces.
+ */
+__global__ void __launch_bounds__(ACCEPT_THREADS) accept_kernel(const df_op_accept a, uint32_t rows) {
+  DF_SHARED(shared);
+  int32_t *const token = (int32_t *)shared, *const drafted = token + ACCEPT_THREADS / 32;
+  const uint32_t n = rows - 1, lane = threadIdx.x % 32, i = threadIdx.x / 32;
+  const uint32_t chunk = blockIdx.x, r0 = chunk * rows;
+  port_launch_next();
+  port_wait_previous();
+  const uint32_t live = r0 < *a.n_rows ? math_min(rows, *a.n_rows - r0) : 0;
+  const bool drafts = a.drafts.best.value && chunk < *a.drafts.n_live;
+  if (i < live) {
+    const int32_t best = rows_best(a.best, r0 + i);
+    if (lane == 0) token[i] = best;
+  }
+  if (drafts && i < n) {
+    const int32_t draft = rows_best(a.drafts.best, chunk * n + i);
+    if (lane == 0) drafted[i] = draft;
+  }
+  port_block_sync();
+  if (i != 0) return;
+  if (lane < live) a.token[r0 + lane] = token[lane];
+  if (!drafts) return;
+  if (lane < n) a.drafted[(size_t)chunk * n + lane] = drafted[lane];
+  uint32_t stand = 0;
+  while (stand < n && drafted[stand] == token[stand]) stand++;
+  if (lane == 0) a.accepted[chunk] = stand;
+}
+
+extern "C" int df_cuda_accept(const df_cuda_env *env, const df_op_accept *a) {
+  const uint32_t rows = df_accept_rows(a);
+  const dim3 grid((env->max_rows + rows - 1) / rows);
+  return start_kernel(env, accept_kernel, start_shape{grid, ACCEPT_THREADS, 2 * ACCEPT_THREADS / 32 * 4, 0}, *a, rows);
 }
 
 /* ---- rotation and K/V write ---- */

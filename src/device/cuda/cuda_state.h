@@ -34,7 +34,7 @@ typedef struct cuda_block {
   void *memory;      /* to free; NULL when it lies in an inbox */
   size_t host_bytes; /* of the whole block: weights may be several mirrors */
   cuda_inbox *inbox;
-  uint8_t *pinned; /* INPUT, BATCH: twin in the inbox. OUTPUT: where results arrive */
+  uint8_t *pinned; /* INPUT, BATCH: twin in the inbox. OUTPUT: the mirror itself */
   uint64_t sent;   /* number of the wait behind which the twin may be written again */
 } cuda_block;
 

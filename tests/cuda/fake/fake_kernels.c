@@ -82,6 +82,7 @@ static const df_op_run k_run[DF_OP_COUNT] = {
     [DF_OP_ATTN_SPLIT] = df_run_attn_split,
     [DF_OP_ATTN_MERGE] = df_run_attn_merge,
     [DF_OP_ARGMAX] = df_run_argmax,
+    [DF_OP_ACCEPT] = df_run_accept,
 };
 
 static void run_chunks(const df_op *op, const void *args) {
@@ -124,11 +125,14 @@ size_t df_cuda_scratch_bytes(const df_op *ops, uint32_t n, uint32_t max_rows, ui
   return DF_CUDA_COUNTER_BYTES + (size_t)max_rows * 1024; /* so that it grows with the passes */
 }
 
-/* Programs of one row run as one kernel here. Its list tells how many ops there are, and where it was asked for. */
+/* Programs of one row run as one kernel here, but for what tells the host. Its list tells how many ops there are, and
+ * where it was asked for. */
 typedef struct fake_list {
   uint32_t n, max_rows;
   const void *scratch;
 } fake_list;
+
+static uint32_t list_ops(const df_op *ops, uint32_t n) { return n && ops[n - 1].kind == DF_OP_ACCEPT ? n - 1 : n; }
 
 size_t df_cuda_list_plan(const df_cuda_env *env, const df_op *ops, uint32_t n, df_cuda_list *out) {
   (void)ops, (void)n;
@@ -137,9 +141,8 @@ size_t df_cuda_list_plan(const df_cuda_env *env, const df_op *ops, uint32_t n, d
 }
 
 void df_cuda_list_fill(const df_cuda_env *env, const df_op *ops, uint32_t n, const df_cuda_list *l, void *host) {
-  (void)ops;
   assert_int_equal(l->bytes, sizeof(fake_list));
-  *(fake_list *)host = (fake_list){n, env->max_rows, env->scratch};
+  *(fake_list *)host = (fake_list){list_ops(ops, n), env->max_rows, env->scratch};
 }
 
 /* The list is what was filled in for this launch. */
@@ -159,10 +162,10 @@ int df_cuda_launch(const df_cuda_env *env, const df_op *ops, uint32_t n, uint32_
     return g_fake.fail_code;
   }
   *taken = ops[0].kind == DF_OP_ROPE_KV && n > 1 ? 2 : 1;
-  if (env->list) {
+  if (env->list && ops[0].kind != DF_OP_ACCEPT) {
     g_fake.counts.whole++;
-    fake_enqueue(&(fake_work){.run = check_list, .from = env->list->memory, .value = (int)n});
-    *taken = n;
+    *taken = list_ops(ops, n);
+    fake_enqueue(&(fake_work){.run = check_list, .from = env->list->memory, .value = (int)*taken});
   }
   for (uint32_t i = 0; i < *taken; i++) fake_enqueue(&(fake_work){.run = run_op, .op = ops[i]});
   return 0;
