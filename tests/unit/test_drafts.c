@@ -167,7 +167,7 @@ static void compare(const device_files *f, bool a_card, uint32_t step) {
 static void test_step__texts_of_the_processor(void **state) {
   const device_files *f = *state;
   compare(&f[0], false, 7);
-  compare(&f[0], true, 1);
+  compare(&f[0], true, 2);
   compare(&f[1], true, 7);
 }
 
