@@ -20,6 +20,8 @@ static bool g_refused;
 /* Positions of the sequence, and slots, a prime and some: short, or with more parts than a warp joins at once. */
 static uint32_t g_len = 130, g_prime = 251;
 
+enum { WHOLE = 2 }; /* launches of a program as one kernel: that, and acceptance */
+
 typedef struct program {
   rig_list list;
   df_batch *batch;
@@ -228,7 +230,7 @@ static void quantised_case(rig *r, df_dtype t, uint32_t rows, bool overlap, bool
   for (uint32_t again = 0; again < (r->quick ? 1u + whole : 6u); again++)
     rig_run_device(r, &p.list, max_rows, 1, false);
   if (whole)
-    rig_case(r, (r->launches == 2) == (max_rows <= 8 && !g_refused), "program of %s, %u rows: %u launches",
+    rig_case(r, (r->launches == WHOLE) == (max_rows <= 8 && !g_refused), "program of %s, %u rows: %u launches",
              df_dtype_name(t), max_rows, r->launches);
   r->env.overlap = true;
   r->whole = false;
@@ -257,7 +259,7 @@ static void float_case(rig *r, df_dtype t, uint32_t rows) {
              df_dtype_name(t), rows, again);
   }
   if (rows <= 8 && t != DF_F8) /* fused: embedding, 5 a layer, tap, head with its norm, argmax, acceptance */
-    rig_case(r, launches == 5 * g_shape.layers + 5 && whole == 2, "program of %s, %u rows: %u launches, or %u",
+    rig_case(r, launches == 5 * g_shape.layers + 5 && whole == WHOLE, "program of %s, %u rows: %u launches, or %u",
              df_dtype_name(t), rows, launches, whole);
   r->whole = false;
   for (size_t i = 0; i < bytes / sizeof *first; i++) finite &= isfinite(first[i]) != 0;
@@ -297,7 +299,7 @@ static void pass_case(rig *r, df_dtype t, uint32_t rows) {
     rig_fetch(r, p.k, kv, (i ? got : want) + logits);
     rig_fetch(r, p.v, kv, (i ? got : want) + logits + kv);
     if (i == 0) continue;
-    rig_case(r, r->launches == 1, "pass of %s, %u rows, %s: %u launches", df_dtype_name(t), rows, ways[i - 1].name,
+    rig_case(r, r->launches == WHOLE, "pass of %s, %u rows, %s: %u launches", df_dtype_name(t), rows, ways[i - 1].name,
              r->launches);
     size_t at = 0;
     while (at < all && want[at] == got[at]) at++;
@@ -324,17 +326,17 @@ static uint32_t launches_of(rig *r, uint32_t rows) {
 /* What runs as one kernel, and what does not. */
 static void plan_cases(rig *r) {
   const df_cuda_card card = r->card;
-  rig_case(r, launches_of(r, 16) == 1, "16 rows are %u launches", r->launches);
-  rig_case(r, launches_of(r, 17) > 1, "17 rows are one launch");
+  rig_case(r, launches_of(r, 16) == WHOLE, "16 rows are %u launches", r->launches);
+  rig_case(r, launches_of(r, 17) > WHOLE, "17 rows are one kernel");
   r->card.clusters[1] = r->card.clusters[2] = 0;
-  rig_case(r, launches_of(r, 9) > 1, "9 rows without clusters are one launch");
-  rig_case(r, launches_of(r, 8) == 1, "8 rows without clusters are %u launches", r->launches);
+  rig_case(r, launches_of(r, 9) > WHOLE, "9 rows without clusters are one kernel");
+  rig_case(r, launches_of(r, 8) == WHOLE, "8 rows without clusters are %u launches", r->launches);
   r->card = card;
   r->card.shared_bytes = 88 << 10;
-  rig_case(r, launches_of(r, 1) > 1, "a row with little shared memory is one launch");
+  rig_case(r, launches_of(r, 1) > WHOLE, "a row with little shared memory is one kernel");
   r->card = card;
   r->card.major = 8;
-  rig_case(r, launches_of(r, 1) > 1, "a row on an older card is one launch");
+  rig_case(r, launches_of(r, 1) > WHOLE, "a row on an older card is one kernel");
   r->card = card;
 }
 
