@@ -12,7 +12,7 @@
 const char *df_bench_mode_name(int32_t width, char *buf, size_t cap) {
   if (width == 0) return "plain";
   if (width < 0) return "auto";
-  (void)snprintf(buf, cap, "%d rows", width);
+  (void)snprintf(buf, cap, width == 1 ? "%d row" : "%d rows", width);
   return buf;
 }
 

@@ -189,8 +189,8 @@ static df_status add_modes(df_bench_set *s, const df_bench_report *r, const char
   for (const char *p = widths; p && *p;) {
     char *end;
     const long w = strtol(p, &end, 10);
-    if (end == p || w < 2 || w > DF_MAX_WIDTH || (*end && *end != ',') || s->n_modes == DF_BENCH_MODES)
-      return DF_FAIL(err, DF_ERR_ARGUMENT, "\"%.40s\" is no list of up to %d widths from 2 to %d", widths,
+    if (end == p || w < 1 || w > DF_MAX_WIDTH || (*end && *end != ',') || s->n_modes == DF_BENCH_MODES)
+      return DF_FAIL(err, DF_ERR_ARGUMENT, "\"%.40s\" is no list of up to %d widths from 1 to %d", widths,
                      DF_BENCH_MODES - 2, DF_MAX_WIDTH);
     s->mode[s->n_modes++].width = (int32_t)w;
     p = *end ? end + 1 : end;
