@@ -527,8 +527,8 @@ const df_opt df_opt_table[OPT_COUNT] = {
                           .group = DF_GROUP_TOOL,
                           .metavar = "LIST",
                           .verbs = DF_VERB_BENCH | DF_VERB_EVAL,
-                          .help = "Fixed widths to generate with besides plain and automatic, for example 4,8,16; bench "
-                                  "takes 1 too: plain steps beside a draft"},
+                          .help = "Fixed widths to generate with besides plain and automatic, for example 4,8,16; "
+                                  "bench takes 1 too: plain steps beside a draft"},
     [OPT_BENCH_SVG] = {.name = "svg",
                        .aliases = "",
                        .negative = "",
