@@ -221,6 +221,19 @@ static df_status place_tensors(df_gguf *g, cursor *c) {
   return DF_OK;
 }
 
+/* A count of the header: within our limit, and no more than the rest of the file has room for. */
+static df_status check_count(cursor *c, uint64_t n, uint64_t most, uint64_t min_bytes, const char *what) {
+  if (n > most)
+    return DF_FAIL(c->err, DF_ERR_LIMIT,
+                   "could not read \"%s\": %llu %s claimed in a file of %zu bytes (at most %llu are supported)",
+                   c->g->label, (unsigned long long)n, what, c->g->size, (unsigned long long)most);
+  if (n <= left(c) / min_bytes) return DF_OK;
+  df_status s = DF_FAIL(c->err, DF_ERR_FORMAT, "could not read \"%s\": %llu %s claimed in a file of %zu bytes",
+                        c->g->label, (unsigned long long)n, what, c->g->size);
+  df_error_hint(c->err, "the file is incomplete or damaged; download or copy it again");
+  return s;
+}
+
 static df_status read_header(df_gguf *g, cursor *c) {
   const uint8_t *magic;
   uint64_t n_tensors, n_kv;
@@ -237,15 +250,8 @@ static df_status read_header(df_gguf *g, cursor *c) {
                    g->label, g->version);
   DF_TRY(take_u64(c, &n_tensors, "the header"));
   DF_TRY(take_u64(c, &n_kv, "the header"));
-  if (n_tensors > DF_LIMIT_TENSORS || n_tensors > left(c) / MIN_TENSOR_BYTES)
-    return DF_FAIL(c->err, n_tensors > DF_LIMIT_TENSORS ? DF_ERR_LIMIT : DF_ERR_FORMAT,
-                   "could not read \"%s\": %llu tensors claimed in a file of %zu bytes (at most %d are supported)",
-                   g->label, (unsigned long long)n_tensors, g->size, DF_LIMIT_TENSORS);
-  if (n_kv > DF_LIMIT_GGUF_KEYS || n_kv > left(c) / MIN_KV_BYTES)
-    return DF_FAIL(
-        c->err, n_kv > DF_LIMIT_GGUF_KEYS ? DF_ERR_LIMIT : DF_ERR_FORMAT,
-        "could not read \"%s\": %llu metadata keys claimed in a file of %zu bytes (at most %d are supported)", g->label,
-        (unsigned long long)n_kv, g->size, DF_LIMIT_GGUF_KEYS);
+  DF_TRY(check_count(c, n_tensors, DF_LIMIT_TENSORS, MIN_TENSOR_BYTES, "tensors"));
+  DF_TRY(check_count(c, n_kv, DF_LIMIT_GGUF_KEYS, MIN_KV_BYTES, "metadata keys"));
   g->n_tensors = (size_t)n_tensors;
   g->n_kv = (size_t)n_kv;
   return DF_OK;
