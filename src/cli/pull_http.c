@@ -264,6 +264,7 @@ static df_status locate(transfer *t, const char *url, const char *token, found_f
 typedef struct target_file {
   char incomplete[URL_CAP + 32], id_path[URL_CAP + 32];
   const char *sha256; /* expected, or NULL */
+  size_t n_kept;      /* bytes of the path that were there before: what a failure leaves */
 } target_file;
 
 /* How much of an earlier download can be used: only when the server still has the same file. */
@@ -339,6 +340,7 @@ static df_status download(transfer *t, const found_file *where, const target_fil
   if (fclose(t->out) != 0 && st == DF_OK)
     st = df_write_failed(f->incomplete, errno, "what was downloaded is kept", err);
   t->out = NULL;
+  if (st != DF_OK && df_file_bytes(f->incomplete) == 0) (void)unlink(f->incomplete), (void)unlink(f->id_path);
   return st;
 }
 
@@ -387,6 +389,29 @@ static df_status open_transfer(transfer *t, df_pull *p, df_error *err) {
   return t->curl ? DF_OK : DF_FAIL(err, DF_ERR_INTERNAL, "could not start the network library");
 }
 
+/* Length of the part of `folder` that is there already; 0: nothing but the root or the current folder. */
+static size_t existing_part(const char *folder) {
+  char path[URL_CAP];
+  (void)snprintf(path, sizeof path, "%s", folder);
+  while (!df_path_exists(path)) {
+    char *slash = strrchr(path, '/');
+    if (!slash) return 0;
+    *slash = '\0';
+    if (!*path) return 0;
+  }
+  return strlen(path);
+}
+
+/* After a failure: the folders that prepare() made, as far as nothing is kept in them. */
+static void remove_made(const df_pull *p, const target_file *f) {
+  char folder[URL_CAP];
+  (void)snprintf(folder, sizeof folder, "%s", p->path);
+  for (char *slash; (slash = strrchr(folder, '/')) != NULL && (size_t)(slash - folder) > f->n_kept;) {
+    *slash = '\0';
+    if (rmdir(folder) != 0) break;
+  }
+}
+
 /* Makes the folders and the names of the file in the cache. */
 static df_status prepare(df_pull *p, const char *rel, target_file *f, df_error *err) {
   if (!df_name_is_safe(rel)) return DF_FAIL(err, DF_ERR_ARGUMENT, "\"%.200s\" cannot be a file name in the cache", rel);
@@ -399,40 +424,48 @@ static df_status prepare(df_pull *p, const char *rel, target_file *f, df_error *
   *strrchr(folder, '/') = '\0';
   p->sha256[0] = '\0';
   p->found = false;
+  f->n_kept = existing_part(folder);
   return df_folder_make(folder, err);
 }
 
-df_status df_pull_url(df_pull *p, const char *url, const char *rel, const char *sha256, const char *token,
-                      df_error *err) {
+static df_status offline(df_pull *p, const char *rel, const target_file *f, df_error *err) {
+  DF_TRY(cached(p, NULL, f, err));
+  if (p->found) return DF_OK;
+  df_status off = DF_FAIL(err, DF_ERR_NETWORK, "\"%.200s\" is not in the cache, and offline mode is on", rel);
+  df_error_hint(err, "leave out --offline or unset HF_HUB_OFFLINE");
+  return off;
+}
+
+static df_status fetch(df_pull *p, const char *url, const target_file *f, const char *token, df_error *err) {
   transfer t;
   found_file where;
-  target_file f = {.sha256 = sha256};
   int lock = -1;
   char lock_path[URL_CAP + 32];
-  DF_TRY(prepare(p, rel, &f, err));
-  if (p->offline) {
-    DF_TRY(cached(p, NULL, &f, err));
-    if (p->found) return DF_OK;
-    df_status off = DF_FAIL(err, DF_ERR_NETWORK, "\"%.200s\" is not in the cache, and offline mode is on", rel);
-    df_error_hint(err, "leave out --offline or unset HF_HUB_OFFLINE");
-    return off;
-  }
   DF_TRY(open_transfer(&t, p, err));
   df_status st = locate(&t, url, token, &where, err);
-  if (st == DF_OK) st = cached(p, &where, &f, err);
+  if (st == DF_OK) st = cached(p, &where, f, err);
   if (st == DF_OK && !p->found) {
     (void)snprintf(lock_path, sizeof lock_path, "%s.lock", p->path);
     st = df_lock_take(lock_path, &lock, err);
     if (st == DF_OK && where.total > 0) {
-      int64_t have = df_file_bytes(f.incomplete);
+      int64_t have = df_file_bytes(f->incomplete);
       uint64_t left = have > 0 && have < where.total ? (uint64_t)(where.total - have) : (uint64_t)where.total;
       st = df_space_check(p->cache, left, err);
     }
-    if (st == DF_OK) st = download(&t, &where, &f, token, err);
-    if (st == DF_OK) st = put_in_place(p, &where, &f, err);
+    if (st == DF_OK) st = download(&t, &where, f, token, err);
+    if (st == DF_OK) st = put_in_place(p, &where, f, err);
     if (lock >= 0) (void)unlink(lock_path), (void)close(lock);
   }
   curl_easy_cleanup(t.curl);
+  return st;
+}
+
+df_status df_pull_url(df_pull *p, const char *url, const char *rel, const char *sha256, const char *token,
+                      df_error *err) {
+  target_file f = {.sha256 = sha256, .n_kept = SIZE_MAX};
+  df_status st = prepare(p, rel, &f, err);
+  if (st == DF_OK) st = p->offline ? offline(p, rel, &f, err) : fetch(p, url, &f, token, err);
+  if (st != DF_OK) remove_made(p, &f);
   return st;
 }
 

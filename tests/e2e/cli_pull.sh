@@ -78,7 +78,7 @@ expect 'the checksum of a redirect' 0
 same 'the checksum of a redirect: content' "$(cat "$work/linked/small.gguf")" small
 run pull "$url/badsum/small.gguf" --cache-dir "$work/badsum"
 expect 'a wrong checksum' 1 'checksum of .* is wrong'
-same 'a wrong checksum: nothing is kept' "$(ls "$work/badsum")" ''
+same 'a wrong checksum: nothing is kept' "$(ls -d "$work/badsum" 2>/dev/null)" ''
 run pull "$url/plain/small.gguf" --cache-dir "$work/given" --sha256 "$(sum "$files/big.gguf")"
 expect 'a wrong --sha256' 1 'checksum of .* is wrong'
 run pull "$url/plain/small.gguf" --cache-dir "$work/given" --sha256 "$(sum "$files/small.gguf")"
@@ -105,7 +105,7 @@ run pull file:///etc/passwd --cache-dir "$work/refused"
 expect 'another scheme' 2 'unknown model'
 run pull http://127.0.0.1:1/x.gguf --cache-dir "$work/refused"
 expect 'nobody listens' 1 'could not fetch'
-same 'refused: nothing was written' "$(find "$work/refused" -type f)" ''
+same 'refused: no file and no folder is left' "$(ls -d "$work/refused" 2>/dev/null)" ''
 run pull "$url/nohead/small.gguf" --cache-dir "$work/nohead"
 expect 'a server without HEAD' 0
 same 'a server without HEAD: content' "$(cat "$work/nohead/small.gguf")" small
@@ -138,6 +138,16 @@ expect 'with a token' 0
 has 'with a token: it was sent' "$(requests)" '^GET /private/one/resolve/main/small.gguf - token'
 run pull "$url/org/one/resolve/main/small.gguf" --cache-dir "$work/hub"
 expect 'the address of a repository file' 0 'already in the cache'
+run pull org/none:x.gguf --cache-dir "$work/hub"
+expect 'no such file of a repository' 1 'the server answers 404'
+same 'no such file: its folder is gone, the others stay' "$(ls "$work/hub/org" | xargs)" 'folder one two'
+run pull fresh/none:x.gguf --cache-dir "$work/hub"
+same 'no such file: the folder above it is gone too' "$(ls -d "$work/hub" "$work/hub/fresh" 2>/dev/null)" "$work/hub"
+mkdir -p "$work/hub/mine/none"
+run pull mine/none:x.gguf --cache-dir "$work/hub"
+same 'no such file: a folder of before stays' "$(ls -d "$work/hub/mine/none")" "$work/hub/mine/none"
+run pull off/none:x.gguf --cache-dir "$work/hub" --offline
+same 'offline: no folder is left' "$(ls -d "$work/hub/off" 2>/dev/null)" ''
 HF_ENDPOINT=http://127.0.0.1:1 run pull org/new --cache-dir "$work/hub"
 expect 'no network' 1 'is there a network'
 run pull --list --cache-dir "$work/hub"
