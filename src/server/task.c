@@ -218,14 +218,25 @@ static df_status submit_all(df_task *t, df_error *err) {
   return DF_OK;
 }
 
+/* The field that the prompts came in, by the endpoint. */
+static const char *prompt_field(const df_task *t) {
+  switch (t->shape->family) {
+    case DF_FOR_CHAT: return "messages";
+    case DF_FOR_RESPONSES: return "input";
+    case DF_FOR_SGLANG:
+      return df_json_kind_of(df_json_member(t->body, "input_ids")) == DF_JSON_NULL ? "text" : "input_ids";
+    default: return "prompt";
+  }
+}
+
 void df_task_start(df_task *t) {
   df_error err;
   df_status st = check_prompts(t, &err);
   if (st != DF_OK) {
     if (st == DF_ERR_LIMIT)
-      df_task_fail(t, 400, "exceed_context_size_error", "prompt", err.msg);
+      df_task_fail(t, 400, "exceed_context_size_error", prompt_field(t), err.msg);
     else
-      df_task_fail_error(t, &err, "prompt");
+      df_task_fail_error(t, &err, prompt_field(t));
     return;
   }
   t->n_choices = t->prompts.n * t->gen.best_of;

@@ -145,6 +145,12 @@ def test_context():
     r = S.post(COMPLETE, {**P, "prompt": "word " * 150000})
     error_of("far beyond the context", r, 400, words=str(n_ctx))
     same("far beyond: its type", r.json["error"]["type"], "exceed_context_size_error")
+    long = {**M, "messages": [{"role": "user", "content": "word " * (n_ctx + 1)}]}
+    error_of("a conversation that is too long", S.post(CHAT, long), 400, "messages", str(n_ctx))
+    error_of("a text that is too long", S.post(COMPLETE, {**P, "prompt": "word " * (n_ctx + 1)}), 400, "prompt", str(n_ctx))
+    error_of("an input that is too long", S.post("/v1/responses", {"input": "word " * (n_ctx + 1)}), 400, "input", str(n_ctx))
+    error_of("ids that are too long", S.post(GENERATE, {"input_ids": ids}), 400, "input_ids", str(n_ctx))
+    error_of("a text for /generate that is too long", S.post(GENERATE, {"text": "word " * (n_ctx + 1)}), 400, "text", str(n_ctx))
     error_of("an empty prompt", S.post(COMPLETE, {**P, "prompt": ""}), 400, "prompt", "empty")
 
 
