@@ -44,6 +44,19 @@ source_line() { # FILE LINE: adds one line to a file of a fresh tree
   printf '%s\n' "$2" >>"$work/t/$1"
 }
 
+for tool in fetch-flashinfer make-results run-bench check-lm-eval; do # --help starts nothing
+  if out=$("$root/tools/$tool" --help 2>&1) && grep -q "tools/$tool" <<<"$out"; then ok; else bad "$tool --help" "$out"; fi
+done
+mkdir "$work/no-lm-eval"
+echo 'raise ImportError("none", name="lm_eval")' >"$work/no-lm-eval/lm_eval.py"
+if out=$(PYTHONPATH=$work/no-lm-eval "$root/tools/check-lm-eval" x 1 "$work/lm" 2>&1); then
+  bad 'check-lm-eval without lm-eval' "$out"
+elif [[ $out == "check-lm-eval: lm_eval is not installed: python3 -m pip install "* ]]; then
+  ok
+else
+  bad 'check-lm-eval without lm-eval: what is said' "$out"
+fi
+
 fresh; expect_clean check-includes 'good tree'
 include src/base/a.c '"kv/pages.h"'; expect check-includes 'upward include' 'src/base/a.c:1: layer "base" must not include "kv/pages.h"'
 include src/model/a.c '"engine/engine.h"'; expect check-includes 'model includes engine' 'layer "model" must not include'
