@@ -52,7 +52,7 @@ def code_lines(text, mark="#"):
     return [line.split(mark)[0].strip() for line in text.splitlines() if line.split(mark)[0].strip()]
 
 
-def stream_through(what, port, server):
+def stream_through(what, port, server, folder_path=""):
     """Asks for a stream through a front with TLS and compares it with the server's own answer."""
     context = ssl.create_default_context()
     context.check_hostname = False
@@ -81,15 +81,17 @@ def stream_through(what, port, server):
     wanted = server.post("/v1/chat/completions", {**body, "stream": False}).json["choices"][0]["message"]["content"]
     same(f"{what}: the streamed text", text, wanted)
     check(f"{what}: it comes in pieces ({pieces})", pieces >= 8, pieces)
-    c = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
-    c.request("GET", "/metrics")
-    same(f"{what}: metrics are not for everyone", c.getresponse().status, 403)
+    wanted = {"/metrics": 403} | ({f"{folder_path}/metrics": 403, f"{folder_path}/v1/models": 200} if folder_path else {})
+    for path, status in wanted.items():
+        c = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
+        c.request("GET", path)
+        same(f"{what}: status of {path}", c.getresponse().status, status)
 
 
-def run_front(argv, what, port, server, folder):
+def run_front(argv, what, port, server, folder, folder_path=""):
     p = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "HOME": folder})
     try:
-        stream_through(what, port, server)
+        stream_through(what, port, server, folder_path)
     except OSError as e:
         check(what, False, repr(e))
     finally:
@@ -112,6 +114,14 @@ def test_nginx(server, folder):
     check("nginx.conf: waits for an hour", "proxy_read_timeout 3600s;" in lines)
     loose = [x for x in lines if x[-1] not in ";{}"]
     same("nginx.conf: every directive ends", loose, [])
+    folder_text = re.sub(r"(?m)^    #(?! \S)", "    ", text)  # the example under a folder, which is a comment
+    check("nginx.conf: the folder is there", "location /llm/ {" in code_lines(folder_text))
+    denied = re.findall(r"location ~ (\S+) \{\s*deny all;", folder_text)
+    for path in ("metrics", "slots", "flush_cache", "abort_request"):
+        for base in ("/", "/llm/"):
+            check(f"nginx.conf: {base}{path} is denied", any(re.search(p, base + path) for p in denied), denied)
+    for path in ("/llm/", "/llm/v1/models", "/v1/models"):
+        check(f"nginx.conf: {path} is not", not any(re.search(p, path) for p in denied), denied)
     nginx = tool("nginx", "nginx in front of the server")
     if not nginx:
         return
@@ -119,7 +129,7 @@ def test_nginx(server, folder):
                               "-days", "2", "-subj", "/CN=llm.example.org", "-keyout", f"{folder}/key.pem", "-out",
                               f"{folder}/cert.pem"])
     port, plain = free_port(), free_port()
-    text = text.replace("/etc/ssl/dflash/fullchain.pem", f"{folder}/cert.pem")
+    text = folder_text.replace("/etc/ssl/dflash/fullchain.pem", f"{folder}/cert.pem")
     text = text.replace("/etc/ssl/dflash/privkey.pem", f"{folder}/key.pem")
     text = text.replace("127.0.0.1:8080", f"127.0.0.1:{server.port}")
     text = text.replace("listen 443", f"listen 127.0.0.1:{port}").replace("listen 80;", f"listen 127.0.0.1:{plain};")
@@ -130,7 +140,7 @@ def test_nginx(server, folder):
                 f"http {{ access_log off; {temps}\n{text}\n}}\n")
     arguments = [nginx, "-e", "stderr", "-c", f"{folder}/nginx.conf", "-p", folder]
     if command("nginx -t", arguments[:1] + ["-t"] + arguments[1:]):
-        run_front(arguments, "through nginx", port, server, folder)
+        run_front(arguments, "through nginx", port, server, folder, "/llm")
 
 
 def test_caddy(server, folder):
