@@ -19,12 +19,13 @@
 extern "C" {
 #endif
 
-enum { DF_MAX_WIDTH = 16 }; /* rows of a verify block: anchor + up to 15 drafted tokens */
+enum { DF_MAX_WIDTH = 16 };                    /* rows of a verify block: anchor + up to 15 drafted tokens */
+enum { DF_CTX_MIN = 2, DF_CTX_MAX = 1 << 20 }; /* range of df_session_params.n_ctx */
 
 typedef struct df_session df_session;
 
 typedef struct df_session_params {
-  uint32_t n_ctx;         /* positions of the KV cache; 0 = the model's own limit, at most 8192 */
+  uint32_t n_ctx;         /* positions of the KV cache, from DF_CTX_MIN; 0 = the model's own limit, at most 8192 */
   bool kv_f32;            /* store K and V as float32 instead of half */
   int32_t spec_draft_max; /* drafted tokens per step, bonus not counted (width = this + 1); -1 = default of the draft */
   bool no_graph;          /* emit programs anew for every step instead of replaying recorded ones */

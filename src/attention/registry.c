@@ -65,7 +65,8 @@ static const char *name_at(df_leaf_set set, size_t i) {
 /* The known name that a mistyped one is nearest to, or NULL. */
 static const char *nearest(const char *name, df_leaf_set set) {
   const char *best = NULL, *known;
-  unsigned limit = strlen(name) <= 5 ? 2 : 3;
+  const size_t letters = strlen(name);
+  unsigned limit = letters < 4 ? 1 : letters < 6 ? 2 : 3; /* short names are near everything */
   for (size_t i = 0; (known = name_at(set, i)) != NULL; i++) {
     unsigned d = df_edit_distance(name, strlen(name), known, strlen(known), limit);
     if (strlen(name) >= 3 && strncmp(name, known, strlen(name)) == 0) d = 1; /* "trtllm" for "trtllm_mha" */

@@ -56,6 +56,8 @@ typedef struct df_bench_report {
   bool noisy;
 } df_bench_report;
 
+/* --prompts-dir, or bench/prompts where df_shipped_find looks. *out for df_free. DF_ERR_IO when it is nowhere. */
+df_status df_bench_prompts_find(const df_opts *o, char **out, df_error *err) DF_CHECK;
 /* Reads DIR/NAME.jsonl: at most `most` prompts as ids. FORMAT with the line number for a broken line. */
 df_status df_bench_set_load(df_bench_set *s, const df_model *m, const char *dir, const char *name, uint32_t most,
                             df_error *err) DF_CHECK;

@@ -6,6 +6,7 @@
 #include "cli/answer.h"
 #include "cli/bench_report.h"
 #include "cli/cli_text.h"
+#include "cli/known.h"
 #include "format/json.h"
 
 static df_status chat_ids(const df_model *m, const char *text, size_t n, int32_t **ids, size_t *n_ids, df_error *err) {
@@ -35,6 +36,19 @@ static df_status one_line(df_bench_set *s, const df_model *m, const char *line, 
   if (st == DF_OK) s->n++;
   df_json_free(root);
   return st;
+}
+
+df_status df_bench_prompts_find(const df_opts *o, char **out, df_error *err) {
+  const char *given = df_opt_text(o, OPT_BENCH_PROMPTS, NULL);
+  if (given) {
+    *out = df_strdup(given);
+    return *out ? DF_OK : DF_OOM(err, "a file name", strlen(given) + 1);
+  }
+  DF_TRY(df_shipped_find("bench/prompts", out, err));
+  if (*out) return DF_OK;
+  return DF_FAIL(err, DF_ERR_IO,
+                 "could not find the prompt sets: no folder bench/prompts here or beside the program; "
+                 "name it with --prompts-dir DIR");
 }
 
 df_status df_bench_set_load(df_bench_set *s, const df_model *m, const char *dir, const char *name, uint32_t most,

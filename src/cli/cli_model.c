@@ -11,6 +11,7 @@
 #include "cli/cli_text.h"
 #include "cli/interrupt.h"
 #include "cli/known.h"
+#include "text/chat_template.h"
 
 static bool on_load(void *user, double fraction) {
   df_progress_update(user, (uint64_t)(fraction * 1000));
@@ -187,6 +188,15 @@ df_generate_params df_generate_from_opts(const df_opts *o, const df_loaded *l) {
   return g;
 }
 
+/* A fault of the template is told with the name of its file; later only the text is at hand. */
+static df_status check_template(const char *text, size_t n, const char *path, df_error *err) {
+  df_chat_template *t = NULL;
+  const df_status st = df_chat_template_parse(text, n, &t, err);
+  df_chat_template_free(t);
+  if (st != DF_OK) df_error_prefix(err, "\"%s\"", path);
+  return st;
+}
+
 df_status df_template_from_opts(const df_opts *o, char **out, df_error *err) {
   const char *path = df_opt_text(o, OPT_CHAT_TEMPLATE_FILE, NULL);
   *out = NULL;
@@ -196,6 +206,7 @@ df_status df_template_from_opts(const df_opts *o, char **out, df_error *err) {
   df_status st = df_text_read(path, &b, err);
   if (st == DF_OK) st = df_text_check(b.data ? b.data : "", b.len, path, err);
   if (st == DF_OK) st = df_buf_puts(&b, "", err); /* never NULL, even for an empty file */
+  if (st == DF_OK) st = check_template(b.data, b.len, path, err);
   if (st == DF_OK) *out = df_buf_take(&b);
   df_buf_release(&b);
   return st;

@@ -43,7 +43,7 @@ df_generate_params df_generate_from_opts(const df_opts *o, const df_loaded *l);
 /* DF_ERR_ARGUMENT unless -m is given. */
 df_status df_need_model(const df_opts *o, df_error *err) DF_CHECK;
 
-/* Reads --chat-template-file. *out = NULL when not given; for df_free. */
+/* Reads --chat-template-file; a fault in it is told with its name. *out = NULL when not given; for df_free. */
 df_status df_template_from_opts(const df_opts *o, char **out, df_error *err) DF_CHECK;
 
 #endif

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/map.h"
@@ -44,26 +43,16 @@ typedef struct run {
 
 /* --data, or data/gsm8k below the source or beside an installed program. */
 static df_status find_data(const df_opts *o, char **out, df_error *err) {
-  static const char *const near[] = {"%s/../data/gsm8k", "%s/../../data/gsm8k", "%s/../share/dflash/data/gsm8k"};
   const char *given = df_opt_text(o, OPT_EVAL_DATA, NULL);
-  char exe[2048], path[2200] = "data/gsm8k";
-  ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-  exe[n > 0 ? n : 0] = '\0';
-  char *slash = strrchr(exe, '/');
-  if (slash) *slash = '\0';
-  for (size_t i = 0; !given && slash && !df_path_exists(path) && i < DF_COUNT_OF(near); i++) {
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    (void)snprintf(path, sizeof path, near[i], exe);
-#pragma GCC diagnostic pop
+  if (given) {
+    *out = df_strdup(given);
+    return *out ? DF_OK : DF_OOM(err, "a file name", strlen(given) + 1);
   }
-  if (!given && !df_path_exists(path)) {
-    (void)DF_FAIL(err, DF_ERR_IO, "could not find the questions: no folder data/gsm8k here or beside the program");
-    df_error_hint(err, "give --data DIR");
-    return DF_ERR_IO;
-  }
-  *out = df_strdup(given ? given : path);
-  return *out ? DF_OK : DF_OOM(err, "a file name", sizeof path);
+  DF_TRY(df_shipped_find("data/gsm8k", out, err));
+  if (*out) return DF_OK;
+  (void)DF_FAIL(err, DF_ERR_IO, "could not find the questions: no folder data/gsm8k here or beside the program");
+  df_error_hint(err, "give --data DIR");
+  return DF_ERR_IO;
 }
 
 /* The published files, unless the user names a folder: then whatever it holds, which the run's settings record. */

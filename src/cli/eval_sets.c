@@ -289,9 +289,8 @@ static df_status add_modes(const sets_run *s, df_bench_set *set, df_error *err) 
   return DF_OK;
 }
 
-static df_status load_sets(sets_run *s, char *names, df_error *err) {
+static df_status load_sets(sets_run *s, const char *dir, char *names, df_error *err) {
   const df_opts *o = &s->cli->opts;
-  const char *dir = df_opt_text(o, OPT_BENCH_PROMPTS, "bench/prompts");
   const int64_t limit = df_opt_int(o, OPT_BENCH_LIMIT, 6);
   char *save = NULL;
   if (limit > DF_BENCH_PROMPTS)
@@ -321,6 +320,7 @@ static void release(sets_run *s) {
 df_status df_eval_sets(df_cli *cli, df_eval_sets_kind kind, bool *same, df_error *err) {
   char *names = df_strdup(df_opt_text(&cli->opts, OPT_BENCH_SETS, "gsm8k-chat,gsm8k-5shot,chat,code"));
   sets_run *s = df_calloc(1, sizeof *s);
+  char *dir = NULL;
   df_status st = DF_OK;
   if (s) *s = (sets_run){.cli = cli, .kind = kind, .r = df_calloc(1, sizeof *s->r)};
   if (!names || !s || !s->r) {
@@ -329,14 +329,16 @@ df_status df_eval_sets(df_cli *cli, df_eval_sets_kind kind, bool *same, df_error
     s->parallel = (uint32_t)df_opt_int(&cli->opts, OPT_PARALLEL, 1);
     s->r->l = &s->l;
     s->r->n_predict = (uint32_t)df_opt_int(&cli->opts, OPT_PREDICT, 128);
-    st = df_loaded_open_for(&s->l, cli, true, s->parallel + 1, 0, err);
-    if (st == DF_OK) st = load_sets(s, names, err);
+    st = df_bench_prompts_find(&cli->opts, &dir, err);
+    if (st == DF_OK) st = df_loaded_open_for(&s->l, cli, true, s->parallel + 1, 0, err);
+    if (st == DF_OK) st = load_sets(s, dir, names, err);
     if (st == DF_OK) st = run_all(s, err);
     if (st == DF_OK) st = show(s, err);
     for (uint32_t i = 0; st == DF_OK && i < s->r->n_sets; i++) *same &= s->r->set[i]->identical;
   }
   if (s) release(s);
   df_free(s);
+  df_free(dir);
   df_free(names);
   return st;
 }

@@ -140,17 +140,36 @@ static char *find_below(const char *dir, const char *name) {
   return found;
 }
 
+/* The folder of the running program; false when it cannot be told. */
+static bool program_folder(char *out, size_t cap) {
+  ssize_t n = readlink("/proc/self/exe", out, cap - 1);
+  out[n > 0 ? n : 0] = '\0';
+  char *slash = strrchr(out, '/');
+  if (slash) *slash = '\0';
+  return slash != NULL;
+}
+
+df_status df_shipped_find(const char *name, char **out, df_error *err) {
+  static const char *const below[] = {"/../", "/../../", "/../share/dflash/"};
+  char exe[4096], path[4400];
+  *out = NULL;
+  if (df_path_exists(name)) return copy(name, out, err);
+  if (!program_folder(exe, sizeof exe)) return DF_OK;
+  for (size_t i = 0; i < sizeof below / sizeof below[0]; i++) {
+    if (snprintf(path, sizeof path, "%s%s%s", exe, below[i], name) < (int)sizeof path && df_path_exists(path))
+      return copy(path, out, err);
+  }
+  return DF_OK;
+}
+
 df_status df_draft_resolve(const df_opts *o, const char *name, char **out, df_error *err) {
   if (df_path_exists(name)) return copy(name, out, err);
   *out = NULL;
   char exe[4096];
-  ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-  exe[n > 0 ? n : 0] = '\0';
-  char *slash = strrchr(exe, '/');
-  if (slash) *slash = '\0';
+  const bool near = program_folder(exe, sizeof exe);
   if (is_plain_name(name) && strpbrk(name, "*?[") == NULL) {
     static const char *const below[] = {"/models", "/../models", "/../../models", "/../share/dflash/models"};
-    for (size_t i = 0; slash && i < sizeof below / sizeof below[0] && !*out; i++) {
+    for (size_t i = 0; near && i < sizeof below / sizeof below[0] && !*out; i++) {
       char dir[4200];
       (void)snprintf(dir, sizeof dir, "%s%s", exe, below[i]);
       *out = find_below(dir, name);

@@ -134,7 +134,7 @@ void df_manpage_print(FILE *out) {
       ".SH NAME\ndflash \\- run language models, faster with DFlash block drafts\n"
       ".SH SYNOPSIS\n\\fBdflash\\fR \\fIVERB\\fR [\\fIOPTION\\fR]...\n"
       ".SH DESCRIPTION\n"
-      "dflash runs language models on the processor.\n"
+      "dflash runs language models on the processor and on CUDA cards.\n"
       "With a DFlash draft it proposes several tokens at once and has the model verify them in one pass;\n"
       "the text is the same with and without a draft.\n"
       "Results go to standard output, everything else to standard error.\n",

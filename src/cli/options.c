@@ -3,6 +3,7 @@
 
 #include "base/cpu.h"
 #include "cli/verbs.h"
+#include "dflash/session.h"
 
 /* Which verbs open a model, generate, and so on. */
 #define GEN (DF_VERB_RUN | DF_VERB_CHAT)
@@ -78,8 +79,8 @@ const df_opt df_opt_table[OPT_COUNT] = {
                       .kind = DF_OPT_SIZE,
                       .group = DF_GROUP_MODEL,
                       .metavar = "N",
-                      .min = 16,
-                      .max = 1 << 24,
+                      .min = DF_CTX_MIN,
+                      .max = DF_CTX_MAX,
                       .deflt = "the model's, at most 8192",
                       .verbs = ENGINE | DF_VERB_PERPLEXITY,
                       .help = "Positions of the KV cache"},
@@ -495,7 +496,7 @@ const df_opt df_opt_table[OPT_COUNT] = {
                            .kind = DF_OPT_PATH,
                            .group = DF_GROUP_TOOL,
                            .metavar = "DIR",
-                           .deflt = "bench/prompts",
+                           .deflt = "bench/prompts here or beside the program",
                            .verbs = DF_VERB_BENCH | DF_VERB_EVAL,
                            .help = "Folder with one NAME.jsonl for every set"},
     [OPT_BENCH_LIMIT] = {.name = "limit",

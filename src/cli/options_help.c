@@ -114,8 +114,8 @@ static unsigned print_options(FILE *out, uint32_t verb, const char *keyword, uns
 
 static void print_overview(FILE *out, unsigned columns, const char *bold, const char *reset) {
   put_wrapped(out,
-              "dflash runs language models and speeds them up with DFlash block drafts. The text is the same with and "
-              "without a draft.",
+              "dflash runs language models on the processor and on CUDA cards and speeds them up with DFlash block "
+              "drafts. The text is the same with and without a draft.",
               0, 0, columns);
   fprintf(out, "\n%sUsage%s\n  dflash VERB [OPTION]...\n\n%sVerbs%s\n", bold, reset, bold, reset);
   for (unsigned i = 0; i < df_verb_count; i++) {

@@ -62,7 +62,9 @@ static void nearest_in(const char *list, const char *s, size_t n, unsigned *best
 
 const char *df_opt_suggest(const char *s, size_t n, uint32_t verbs) {
   static char found[64];
-  unsigned best = n <= 5 ? 3 : n <= 12 ? 4 : 5; /* one more than the largest distance that still counts */
+  const size_t letters = n - DF_MIN(strspn(s, "-"), n);
+  /* One more than the largest distance that still counts. Short names are near everything. */
+  unsigned best = letters < 3 ? 1 : letters < 6 ? 2 : letters < 10 ? 3 : 4;
   found[0] = '\0';
   for (int i = 0; i < OPT_COUNT; i++) {
     const df_opt *o = &df_opt_table[i];
@@ -96,7 +98,8 @@ static const struct {
     {"--jinja --no-jinja", "templates are always rendered as Jinja; leave the flag out"},
     {"--chat-template", "put the template into a file and use --chat-template-file FILE"},
     {"--mlock --mmap --no-mmap --load-mode --numa", "weights are packed into memory at start; leave the flag out"},
-    {"--grammar --grammar-file -j --json-schema", "constrained output is not supported"},
+    {"--grammar --grammar-file -j --json-schema",
+     "the output is constrained by requests to dflash serve alone (response_format, json_schema, grammar)"},
     {"--lora --lora-scaled --control-vector --mmproj", "not supported"},
     {"--mirostat --mirostat-lr --mirostat-ent --typical --top-nsigma --xtc-probability --xtc-threshold "
      "--dry-multiplier --dynatemp-range --samplers --repeat-last-n --logit-bias",
@@ -109,7 +112,8 @@ static const struct {
     {"--ssl-key-file --ssl-cert-file --ssl-keyfile --ssl-certfile", "put a proxy that speaks TLS in front"},
     {"--no-display-prompt --simple-io --no-warmup --warmup --no-perf --perf",
      "this is how it behaves; leave the flag out"},
-    {"-tp --tensor-parallel-size -dp --data-parallel-size --mem-fraction-static --gpu-memory-utilization --dtype",
+    {"-tp --tp --tensor-parallel-size -dp --dp --data-parallel-size --mem-fraction-static --gpu-memory-utilization "
+     "--dtype",
      "one process runs the model; leave the flag out"},
     {"--n-probs --logprobs", "use dflash perplexity for scores"},
     {"--completion-bash", "use dflash completion bash"},
@@ -274,6 +278,11 @@ static df_status unknown_flag(const df_opts *o, const char *s, size_t n, df_erro
   return st;
 }
 
+/* Numbers and choices: what looks like an option is one. Texts and names may begin with a dash. */
+static bool takes_no_flag(const df_opt *opt) {
+  return opt->kind == DF_OPT_SIZE || opt->kind == DF_OPT_REAL || opt->kind == DF_OPT_CHOICE;
+}
+
 /* One option at argv[*i]; advances *i over a separate value. */
 static df_status parse_option(df_opts *o, int *i, df_error *err) {
   const char *arg = o->argv[*i];
@@ -306,6 +315,8 @@ static df_status parse_option(df_opts *o, int *i, df_error *err) {
   if (!value) {
     if (*i + 1 >= o->argc) return DF_FAIL(err, DF_ERR_ARGUMENT, "%s needs a value (%s)", arg, opt->metavar);
     value = o->argv[++*i];
+    if (takes_no_flag(opt) && df_opt_find(value, strcspn(value, "="), &negated) >= 0)
+      return DF_FAIL(err, DF_ERR_ARGUMENT, "%s needs a value (%s), but \"%.60s\" follows", arg, opt->metavar, value);
   }
   char from[80];
   (void)snprintf(from, sizeof from, "%.*s", (int)n, arg);

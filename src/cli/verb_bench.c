@@ -198,8 +198,7 @@ static df_status add_modes(df_bench_set *s, const df_bench_report *r, const char
   return DF_OK;
 }
 
-static df_status load_sets(df_bench_report *r, const df_opts *o, char *names, df_error *err) {
-  const char *dir = df_opt_text(o, OPT_BENCH_PROMPTS, "bench/prompts");
+static df_status load_sets(df_bench_report *r, const df_opts *o, const char *dir, char *names, df_error *err) {
   if (df_opt_int(o, OPT_BENCH_LIMIT, 6) > DF_BENCH_PROMPTS)
     return DF_FAIL(err, DF_ERR_ARGUMENT, "--limit is more than the %d prompts of a set", DF_BENCH_PROMPTS);
   char *save = NULL;
@@ -262,7 +261,11 @@ static df_status run_all(df_bench_report *r, df_cli *cli, char *names, df_error 
   const uint32_t most = r->l->draft ? r->l->draft_info.block_size : DF_MAX_WIDTH;
   for (size_t i = 0; i < DF_COUNT_OF(k_rows); i++)
     if (k_rows[i] <= most) r->width[r->n_widths++].rows = k_rows[i];
-  DF_TRY(load_sets(r, o, names, err));
+  char *dir = NULL;
+  if (*names) DF_TRY(df_bench_prompts_find(o, &dir, err));
+  const df_status st = load_sets(r, o, dir, names, err);
+  df_free(dir);
+  if (st != DF_OK) return st;
   df_bench_load_begin(&load);
   DF_TRY(passes(r, cli, &sp, err));
   if (r->n_sets) DF_TRY(generations(r, cli, &sp, (uint32_t)df_opt_int(o, OPT_BENCH_ROUNDS, 3), err));

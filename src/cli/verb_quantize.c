@@ -2,6 +2,7 @@
 #include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
 #include "base/size.h"
@@ -119,11 +120,19 @@ static df_status put_tensors(quantizer *q, df_error *err) {
   return DF_OK;
 }
 
+/* The input is mapped while the output is written: they may not be one file, whatever names lead to it. */
+static df_status refuse_same(const char *in, const char *out, df_error *err) {
+  struct stat a, b;
+  if (stat(in, &a) != 0 || stat(out, &b) != 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino) return DF_OK;
+  return DF_FAIL(err, DF_ERR_ARGUMENT, "\"%s\" is the input file itself; name another file for the output", out);
+}
+
 static df_status quantize(quantizer *q, df_cli *cli, df_error *err) {
   const df_opts *o = &cli->opts;
   if (o->n_pos != 3)
     return DF_FAIL(err, DF_ERR_ARGUMENT, "usage: dflash quantize IN.gguf OUT.gguf TYPE[,PATTERN=TYPE...]");
   DF_TRY(parse_rules(q, o->pos[2], err));
+  DF_TRY(refuse_same(o->pos[0], o->pos[1], err));
   DF_TRY(df_gguf_open(o->pos[0], &q->in, err));
   DF_TRY(df_gguf_writer_create(&q->out, err));
   DF_TRY(copy_keys(q, err));

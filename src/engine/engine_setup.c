@@ -6,10 +6,7 @@
 #include "engine/engine.h"
 #include "model/plan.h"
 
-enum {
-  PREFILL_ROWS = 256, /* rows of one prefill pass: enough to amortise reading the weights */
-  MAX_CTX = 1 << 20
-};
+enum { PREFILL_ROWS = 256 }; /* rows of one prefill pass: enough to amortise reading the weights */
 
 /* ---- set-up --------------------------------------------------------------------------------------------- */
 
@@ -17,8 +14,8 @@ static df_status choose_sizes(df_engine *e, const df_engine_params *ep, df_error
   const df_session_params *p = &ep->session;
   e->n_ctx = p->n_ctx ? p->n_ctx : df_context_default(&e->m->cfg);
   e->max_seqs = ep->max_seqs;
-  if (e->n_ctx < 2 || e->n_ctx > MAX_CTX)
-    return DF_FAIL(err, DF_ERR_ARGUMENT, "context size %u is outside 2..%d", e->n_ctx, MAX_CTX);
+  if (e->n_ctx < DF_CTX_MIN || e->n_ctx > DF_CTX_MAX)
+    return DF_FAIL(err, DF_ERR_ARGUMENT, "context size %u is outside %d..%d", e->n_ctx, DF_CTX_MIN, DF_CTX_MAX);
   if (e->max_seqs < 1 || e->max_seqs > DF_ENGINE_MAX_SEQS)
     return DF_FAIL(err, DF_ERR_ARGUMENT, "%u parallel requests are outside 1..%d", e->max_seqs, DF_ENGINE_MAX_SEQS);
   e->width = 1;

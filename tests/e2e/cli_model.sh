@@ -79,7 +79,7 @@ run run "${m[@]}" -p 'Hi' -n 2 --chat-template-file "$work/loop.jinja"
 expect 'a template that never ends' 1 'step'
 echo '{% if %}' >"$work/broken.jinja"
 run run "${m[@]}" -p 'Hi' -n 2 --chat-template-file "$work/broken.jinja"
-expect 'a broken template' 1
+expect 'a broken template' 1 '^dflash run: error: "[^"]*/broken\.jinja": .*chat template: line 1'
 run run "${m[@]}" -p 'Hi' -n 2 --attention-backend nonsense
 expect 'an unknown backend' 2 'nonsense'
 for t in ref avx2 avxvnni avx512 neon dotprod; do

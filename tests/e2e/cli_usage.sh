@@ -63,6 +63,8 @@ usage 'removed flag' 'use --spec-draft-n-max' run -m x --draft-max 4
 usage 'no model' 'no model given' run -p x
 usage '-n 0' '-n needs a whole number from 1' run -m x -p x -n 0
 usage '-n -5' '-n needs a whole number from 1' run -m x -p x -n -5
+usage '-c too large' '-c needs a whole number from 2 to 1048576' run -m x -p x -c 16777216
+usage 'value missing, an option follows' '--temp needs a value .X., but "-p" follows' run -m x --temp -p hi
 usage '-n x' '-n needs a whole number' run -m x -p x -n x
 usage 'value missing' 'needs a value' run -m
 usage 'temperature out of range' '--temp needs a number from 0' run -m x --temp -1
@@ -94,6 +96,10 @@ expect 'an empty file' 1
 printf 'GGUF\003\000\000\000\377\377\377\377\377\377\377\377' >"$work/broken.gguf"
 run inspect "$work/broken.gguf"
 expect 'a broken header' 1 'broken.gguf'
+printf 'GGUF\003\000\000\000\020\001\000\000\000\000\000\000\040\000\000\000\000\000\000\000' >"$work/cut.gguf"
+run inspect "$work/cut.gguf"
+expect 'a model cut in its header' 1 '272 tensors claimed in a file of 24 bytes$'
+has 'a model cut in its header: the hint' "$err" 'incomplete or damaged'
 run run -m x -f "$work/none.txt"
 expect 'missing prompt file' 1 'No such file'
 run run -m x -f "$work/folder"
@@ -105,6 +111,43 @@ same 'invalid UTF-8: nothing was run' "$out" ''
 printf 'x\xe2\x82' >"$work/cut.txt"
 run run -m x -f "$work/cut.txt"
 expect 'a character cut at the end' 1 'byte 0xe2 at offset 1'
+
+# ---- quantize never writes over what it reads, whatever the name
+draft_file=$root/models/smollm2-135m-instruct-dflash.Q8_0.gguf
+cp "$draft_file" "$work/in.gguf"
+ln -s in.gguf "$work/soft.gguf"
+ln "$work/in.gguf" "$work/hard.gguf"
+before=$(sha256sum <"$work/in.gguf")
+for to in "$work/in.gguf" "$work/./in.gguf" "$work/soft.gguf" "$work/hard.gguf"; do
+  run quantize "$work/in.gguf" "$to" Q4_0
+  expect "quantize onto itself: $(basename "$to")" 2 'is the input file itself'
+  same 'quantize onto itself: one line' "$(grep -c . <<<"$err")" 1
+  same 'quantize onto itself: the input is as it was' "$(sha256sum <"$work/in.gguf")" "$before"
+done
+run quantize "$work/soft.gguf" "$work/in.gguf" Q4_0
+expect 'quantize onto what a link names' 2 'is the input file itself'
+run quantize "$work/in.gguf" "$work/other.gguf" Q4_0
+expect 'quantize into another file' 0
+[ "$(wc -c <"$work/other.gguf")" -lt "$(wc -c <"$work/in.gguf")" ] && ok || bad 'quantize into another file: it is smaller'
+run quantize "$work/in.gguf" "$work/other.gguf" Q4_0
+expect 'quantize over another file' 0
+
+# ---- prompt sets: here, beside the program, or one line that says how to name them
+alone=$work/alone/bin
+mkdir -p "$alone" "$work/away"
+cp "$dflash" "$alone/dflash"
+for what in speed accept losslessness; do
+  (cd "$work/away" && "$alone/dflash" eval $what -m "$work/none.gguf" >"$work/out" 2>"$work/err")
+  status=$? err=$(cat "$work/err")
+  expect "eval $what without prompt sets" 1 'no folder bench/prompts here or beside the program.*--prompts-dir'
+  same "eval $what without prompt sets: one line" "$(grep -c . <<<"$err")" 1
+done
+mkdir -p "$work/alone/share/dflash/bench"
+cp -r "$root/bench/prompts" "$work/alone/share/dflash/bench/"
+(cd "$work/away" && "$alone/dflash" eval speed -m "$work/none.gguf" >"$work/out" 2>"$work/err")
+status=$? err=$(cat "$work/err")
+expect 'eval with installed prompt sets goes on to the model' 1 'could not find model'
+has 'prompt sets are installed' "$(cat "$root/cmake/install.cmake")" 'bench/prompts DESTINATION \$\{CMAKE_INSTALL_DATADIR\}/dflash/bench'
 
 # ---- the environment
 DF_COLOR=on run help

@@ -134,7 +134,7 @@ static void test_attn_find__suggests(void **state) {
     const char *name, *near;
   } rows[] = {{"flsh", "flash"},        {"Flash", "flash"}, {"split_kv", "splitkv"}, {"flash-infer", "flashinfer"},
               {"trtllm", "trtllm_mha"}, {"fa", "fa3"},      {"fa5", "fa3"},          {"", NULL},
-              {"cutlass", NULL}};
+              {"cutlass", NULL},        {"foo", NULL},      {"fla", "flash"}};
   for (size_t i = 0; i < DF_COUNT_OF(rows); i++) {
     const df_attn_entry *entry = NULL;
     bool alias;

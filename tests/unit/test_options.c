@@ -216,6 +216,8 @@ static void test_parse__values_and_ranges(void **state) {
                                        {"-n", ""},
                                        {"-n", "99999999999999999999"},
                                        {"-c", "9223372036854775807K"},
+                                       {"-c", "1048577"}, /* DF_CTX_MAX + 1 */
+                                       {"-c", "1"},
                                        {"--temp", "-0.1"},
                                        {"--temp", "nan"},
                                        {"--temp", "inf"},
@@ -236,6 +238,11 @@ static void test_parse__values_and_ranges(void **state) {
   }
   assert_int_equal(parse(&o, DF_VERB_RUN, &err, 1, "-n"), DF_ERR_ARGUMENT);
   assert_non_null(strstr(err.msg, "needs a value"));
+  assert_int_equal(parse(&o, DF_VERB_RUN, &err, 3, "--temp", "-p", "hi"), DF_ERR_ARGUMENT);
+  assert_string_equal(err.msg, "--temp needs a value (X), but \"-p\" follows");
+  assert_int_equal(parse(&o, DF_VERB_RUN, &err, 2, "-n", "--temp=1"), DF_ERR_ARGUMENT);
+  assert_string_equal(err.msg, "-n needs a value (N), but \"--temp=1\" follows");
+  assert_int_equal(parse(&o, DF_VERB_RUN, &err, 2, "--presence-penalty", "-1"), DF_OK); /* a number, no option */
 }
 
 static void test_parse__repeated_stops_and_positionals(void **state) {
@@ -301,7 +308,17 @@ static void test_parse__unknown_flags(void **state) {
   }
   assert_int_equal(parse(&o, DF_VERB_RUN, &err, 1, "--zzzzqqqq=4"), DF_ERR_ARGUMENT);
   assert_null(strstr(err.msg, "did you mean"));
-  assert_non_null(strstr(err.msg, "\"--zzzzqqqq\""));                           /* without the value */
+  assert_non_null(strstr(err.msg, "\"--zzzzqqqq\""));                                    /* without the value */
+  static const char *const far[] = {"--keep", "--prio", "--tq", "--rwx", "-xy", "--kv"}; /* short, near everything */
+  for (size_t i = 0; i < DF_COUNT_OF(far); i++) {
+    assert_int_equal(parse(&o, DF_VERB_RUN, &err, 2, far[i], "3"), DF_ERR_ARGUMENT);
+    if (strstr(err.msg, "did you mean")) fail_msg("%s", err.msg);
+    assert_non_null(strstr(err.hint, "dflash help run"));
+  }
+  assert_int_equal(parse(&o, DF_VERB_RUN, &err, 2, "--tp", "1"), DF_ERR_ARGUMENT);
+  assert_non_null(strstr(err.hint, "one process runs the model"));
+  assert_int_equal(parse(&o, DF_VERB_RUN, &err, 2, "--grammar", "x"), DF_ERR_ARGUMENT);
+  assert_non_null(strstr(err.hint, "dflash serve"));
   assert_int_equal(parse(&o, DF_VERB_RUN, &err, 1, "--list"), DF_ERR_ARGUMENT); /* of another verb */
   assert_non_null(strstr(err.hint, "pull"));
 }
