@@ -10,7 +10,7 @@
 void df_doctor_text(const df_doctor *d, const df_cli *cli);
 df_status df_doctor_json(const df_doctor *d, const df_cli *cli, df_error *err) DF_CHECK;
 
-/* "none", "logits", "argmax". */
+/* "none", "logits", "argmax", "drafted". */
 const char *df_tail_text(df_tail t);
 
 #endif

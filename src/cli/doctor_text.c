@@ -5,7 +5,11 @@
 #include "cli/doctor_report.h"
 #include "cli/inspect.h"
 
-const char *df_tail_text(df_tail t) { return t == DF_TAIL_LOGITS ? "logits" : t == DF_TAIL_ARGMAX ? "argmax" : "none"; }
+const char *df_tail_text(df_tail t) {
+  static const char *const k_text[] = {
+      [DF_TAIL_NONE] = "none", [DF_TAIL_LOGITS] = "logits", [DF_TAIL_ARGMAX] = "argmax", [DF_TAIL_DRAFTED] = "drafted"};
+  return k_text[t];
+}
 
 static void title(const df_cli *cli, const char *text) {
   printf("\n%s%s%s\n", df_term_out(&cli->term, DF_STYLE_BOLD), text, df_term_out(&cli->term, DF_STYLE_RESET));
@@ -148,7 +152,7 @@ static void print_card_memory(const df_doctor *d) {
   if (!d->device.card[0]) return;
   df_format_bytes(c[0], sizeof c[0], m[DF_MEM_WEIGHTS]);
   df_format_bytes(c[1], sizeof c[1], m[DF_MEM_SCRATCH]);
-  df_format_bytes(c[2], sizeof c[2], m[DF_MEM_CONST] + m[DF_MEM_INPUT] + m[DF_MEM_BATCH] + m[DF_MEM_OUTPUT]);
+  df_format_bytes(c[2], sizeof c[2], m[DF_MEM_CONST] + m[DF_MEM_INPUT] + m[DF_MEM_BATCH]);
   printf("on %s: weights %s, KV pool, activations and parts %s, tables and inputs %s\n", d->device.name, c[0], c[1],
          c[2]);
 }

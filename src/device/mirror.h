@@ -11,7 +11,7 @@
 typedef struct df_mirror {
   const uint8_t *host;
   size_t bytes;
-  uint8_t *there; /* the same bytes on the device */
+  uint8_t *there; /* the same bytes where the device has them: its memory, or for OUTPUT the host's, pinned */
   df_mem_kind kind;
   const char *what;
   void *own;     /* the device's: what it keeps beside the mirror */

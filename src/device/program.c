@@ -238,6 +238,6 @@ df_status df_emit_argmax(df_program *p, const df_op_argmax *a, df_error *err) {
 
 df_status df_emit_accept(df_program *p, const df_op_accept *a, df_error *err) {
   const uint32_t rows = df_accept_rows(a);
-  if (rows > DF_TILE_ROWS) return DF_FAIL(err, DF_ERR_ARGUMENT, "accept: blocks of %u rows", rows);
+  if (rows == 0 || rows > DF_TILE_ROWS) return DF_FAIL(err, DF_ERR_ARGUMENT, "accept: blocks of %u rows", rows);
   return push(p, DF_OP_ACCEPT, a, sizeof *a, (p->max_rows + rows - 1) / rows, err);
 }

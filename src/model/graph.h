@@ -11,8 +11,8 @@ typedef enum df_tail {
   DF_TAIL_NONE,   /* K and V only */
   DF_TAIL_LOGITS, /* logits of the batch's output rows */
   DF_TAIL_ARGMAX, /* logits and the best token of each */
-  DF_TAIL_DRAFTED /* the same for a verify pass whose drafts stayed on the device: it takes them there, and they come
-                   * back with its best tokens */
+  DF_TAIL_DRAFTED /* the same for a verify pass whose drafts stayed on the device: it takes them there, and tells the
+                   * host of them and of how many stand */
 } df_tail;
 
 typedef struct df_graph_key {

@@ -162,6 +162,9 @@ df_status df_spec_step(const df_stepper *s, df_step_item *items, uint32_t n, con
   uint64_t catch_up_ns = 0;
   if (n == 0 || n > MAX_GROUP || n > s->target->p.max_seqs)
     return DF_FAIL(err, DF_ERR_ARGUMENT, "a step of %u sequences is outside 1..%u", n, s->target->p.max_seqs);
+  for (uint32_t i = 0; i < n; i++)
+    if (!items[i].pick && plan->need_logits)
+      return DF_FAIL(err, DF_ERR_ARGUMENT, "sequence %u of a step of logits has nobody to pick its tokens", i);
   if (plan->width > 1) DF_TRY(catch_up(s, items, n, &catch_up_ns, err));
   const uint64_t t0 = df_now_ns();
   if (plan->width > 1) DF_TRY(draft(s, items, n, plan, &rows, err));

@@ -37,7 +37,7 @@ typedef struct df_step_item {
   df_pending *pending; /* NULL: plain steps inject at once, as they do when no rows can be kept */
   uint32_t n;          /* valid positions */
   int32_t anchor;
-  df_step_pick pick; /* NULL: the best token of each row, which must not be left out by need_logits */
+  df_step_pick pick; /* NULL: the best token of each row; need_logits must be false then */
   void *pick_ctx;
   /* results: drafted[0 .. accepted) and next are emitted; positions 0 .. n+accepted are valid */
   int32_t drafted[DF_TILE_ROWS];

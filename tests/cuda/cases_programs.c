@@ -51,7 +51,7 @@ static df_batch *batch_make(rig *r, uint32_t rows) {
   b->page_table = rig_new(r, g_len * 4, RIG_RAW, "pages");
   b->out_row = rig_new(r, 64 * 4, RIG_RAW, "out_row");
   b->n_rows = rows;
-  b->n_out = rows > 2 ? rows - 2 : rows;
+  b->n_out = rows > 2 && rows % 3 == 0 ? rows - 2 : rows;
   b->n_seqs = b->n_live = 1;
   b->max_pages = g_len;
   b->q_start[1] = rows;
@@ -211,7 +211,7 @@ static void program_make(rig *r, program *p, df_dtype t, uint32_t rows) {
   df_op_accept accept = {.best = {best.best, best.best_id, NULL, best.segments},
                          .n_rows = &b->n_out,
                          .token = rig_new(r, 48 * 4, RIG_RAW, "token")};
-  if (rows > 1 && rows <= DF_TILE_ROWS) {
+  if (rows > 1 && rows <= DF_TILE_ROWS && b->n_out == rows) { /* a block leaves all its rows */
     accept.drafts = embed.drafts;
     accept.drafted = rig_new(r, 48 * 4, RIG_RAW, "drafted");
     accept.accepted = rig_new(r, 3 * 4, RIG_RAW, "accepted");

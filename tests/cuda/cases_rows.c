@@ -136,7 +136,7 @@ static void accept_case(rig *r, uint32_t width, uint32_t live, uint32_t segments
   rig_list l = {.n = 0};
   const uint32_t seqs = 5, rows = width ? seqs * width : 37, n = width ? rows - seqs : 0;
   df_op_accept a = {.best = make_best(r, rows, segments, fill, false),
-                    .n_rows = make_counts(r, width ? rows : live),
+                    .n_rows = make_counts(r, width ? live * width : live),
                     .token = rig_new(r, rows * 4, RIG_RAW, "token")};
   if (width) {
     a.drafts = (df_drafts){make_best(r, n, segments, fill, fill == 1), make_counts(r, live), width};

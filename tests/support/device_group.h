@@ -16,6 +16,8 @@ typedef struct device_group {
   uint32_t draft_vocab; /* 0: the whole one */
   bool eager;
   uint32_t sampled; /* set of requests that sample: bit i for request i */
+  uint32_t held;    /* those that a grammar holds */
+  bool padded;      /* recorded for one and four sequences only */
   bool few;         /* tokens, for slow devices */
 } device_group;
 

@@ -209,7 +209,7 @@ static void test_run__no_more_than_needed(void **state) {
   many = fake_take_counts();
   assert_int_equal(many.waits - few.waits, 10);
   assert_int_equal(many.graph_launches - few.graph_launches, 10);
-  assert_true(many.op_launches == 0 && many.copies_in == 0 && many.copies_out == 0); /* all inside the graphs */
+  assert_true(many.op_launches == 0 && many.copies_in == 0 && many.came_back == 0); /* all inside the graphs */
   assert_int_equal(r.stats.step_allocations, 0);
   must(ask(&c, 9, 35, &r, &err), &err); /* 34 steps: two injections, and one at the end as in the others */
   many = fake_take_counts();

@@ -132,6 +132,7 @@ static void test_accept__op(void **state) {
         uint32_t id[SEQS * 16 * SEGMENTS], accepted[SEQS];
         int32_t token[SEQS * 16], drafts[SEQS * 15];
         make(&h, width, live);
+        h.n_rows = live * width; /* sequences of padding have no output rows */
         memset(accepted, 0xFF, sizeof accepted);
         for (uint32_t r = 0; r < h.n_rows; r++) {
           const uint32_t s = r / width, j = r % width;
@@ -140,7 +141,7 @@ static void test_accept__op(void **state) {
           id[2 * r + 1] = j % 2 ? 60 : (uint32_t)drafted(s, j) + (j == miss);
         }
         const df_op_accept op = {{value, id, NULL, SEGMENTS}, h.drafts, &h.n_rows, token, drafts, accepted};
-        run_on_cpu(emit_accept, &op, h.n_rows, SEQS);
+        run_on_cpu(emit_accept, &op, SEQS * width, SEQS);
         for (uint32_t s = 0; s < SEQS; s++) {
           if (s >= live) {
             assert_int_equal(accepted[s], UINT32_MAX);
@@ -191,12 +192,35 @@ static void test_step__mixed_groups(void **state) {
   assert_true(accepted > 100);
 }
 
+/* Grammars walk their rows on the host beside requests that take the card's count; programs with room for four. */
+static void test_step__held_and_padded_groups(void **state) {
+  const device_files *f = *state;
+  uint32_t accepted = 0;
+  shadow_like(true);
+  for (uint32_t width = 2; width <= 16; width += 7)
+    for (uint32_t held = 0; held < 8; held++) {
+      device_text want[GROUP_MOST], got[GROUP_MOST];
+      const device_group g = {.width = width,
+                              .batch = 3,
+                              .held = held,
+                              .sampled = held == 5 ? 2 : 0,
+                              .padded = held != 3,
+                              .eager = held % 4 == 2,
+                              .draft_vocab = held % 2 ? 120 : 0};
+      accepted += device_group_run(&f[0], NULL, &g, want);
+      (void)device_group_run(&f[0], "shadow", &g, got);
+      device_group_same(&g, got, want);
+    }
+  assert_true(accepted > 50);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_best_of__table),
       cmocka_unit_test(test_embed__takes_drafts),
       cmocka_unit_test(test_accept__op),
       cmocka_unit_test(test_step__mixed_groups),
+      cmocka_unit_test(test_step__held_and_padded_groups),
       cmocka_unit_test(test_step__texts_of_the_processor),
   };
   return cmocka_run_group_tests_name("drafts", tests, setup, device_pair_teardown);

@@ -62,7 +62,7 @@ typedef struct df_cuda_env {
   void *scratch;
   size_t scratch_bytes;
   bool overlap;             /* programmatic dependent launch (compute capability 9.0 and later, else ignored) */
-  const df_cuda_list *list; /* of all the ops that are launched; NULL: they are launched one by one */
+  const df_cuda_list *list; /* of all the ops that are launched but ACCEPT; NULL: they are launched one by one */
 } df_cuda_env;
 
 enum { DF_CUDA_COUNTER_BYTES = 256 << 10 };

@@ -31,7 +31,7 @@ typedef struct cuda_inbox {
 
 /* What one call of map made; mirror.own. */
 typedef struct cuda_block {
-  void *memory;      /* to free; NULL when it lies in an inbox */
+  void *memory;      /* to free; NULL when it lies in an inbox or on the host */
   size_t host_bytes; /* of the whole block: weights may be several mirrors */
   cuda_inbox *inbox;
   uint8_t *pinned; /* INPUT, BATCH: twin in the inbox. OUTPUT: the mirror itself */

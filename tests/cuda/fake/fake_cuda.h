@@ -40,8 +40,7 @@ typedef struct fake_counts {
   /* since the last call */
   uint32_t waits, graph_launches, op_launches, copies_in, copies_out;
   uint32_t came_back; /* copies from the card that were done, those of graphs included */
-  size_t came_back_bytes;
-  uint32_t whole; /* of op_launches, recorded or done at once: those of whole programs */
+  uint32_t whole;     /* of op_launches, recorded or done at once: those of whole programs */
 } fake_counts;
 fake_counts fake_take_counts(void);
 

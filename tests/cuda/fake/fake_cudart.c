@@ -151,7 +151,6 @@ static void do_work(const fake_work *w) {
     memcpy(w->to, w->from, w->bytes);
     if (!block_of(w->to)->pinned) return;
     g_fake.counts.came_back++;
-    g_fake.counts.came_back_bytes += w->bytes;
   } else {
     memset(w->to, w->value, w->bytes);
   }
