@@ -164,14 +164,19 @@ static double busy_seconds(void) {
   return (double)(v[0] + v[1] + v[2] + v[5] + v[6] + v[7]) / (double)sysconf(_SC_CLK_TCK);
 }
 
-static double own_seconds(void) {
+static double seconds_of(int who) {
   struct rusage r;
-  if (getrusage(RUSAGE_SELF, &r) != 0) return 0;
+  if (getrusage(who, &r) != 0) return 0;
   return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
 }
 
+/* A peer that is timed in turn is no other process. */
+static double own_seconds(void) { return seconds_of(RUSAGE_SELF) + seconds_of(RUSAGE_CHILDREN); }
+
+/* All processors of the machine, whatever this process may use: busy_seconds is theirs. */
 void df_bench_load_begin(df_bench_load *l) {
-  *l = (df_bench_load){busy_seconds(), own_seconds(), (double)df_now_ns() / 1e9, df_cpu_count()};
+  const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+  *l = (df_bench_load){busy_seconds(), own_seconds(), (double)df_now_ns() / 1e9, cpus > 0 ? (uint32_t)cpus : 1};
 }
 
 double df_bench_load_others(const df_bench_load *l) {
