@@ -39,12 +39,7 @@ static df_status one_line(df_bench_set *s, const df_model *m, const char *line, 
 }
 
 df_status df_bench_prompts_find(const df_opts *o, char **out, df_error *err) {
-  const char *given = df_opt_text(o, OPT_BENCH_PROMPTS, NULL);
-  if (given) {
-    *out = df_strdup(given);
-    return *out ? DF_OK : DF_OOM(err, "a file name", strlen(given) + 1);
-  }
-  DF_TRY(df_shipped_find("bench/prompts", out, err));
+  DF_TRY(df_shipped_find(df_opt_text(o, OPT_BENCH_PROMPTS, NULL), "bench/prompts", out, err));
   if (*out) return DF_OK;
   return DF_FAIL(err, DF_ERR_IO,
                  "could not find the prompt sets: no folder bench/prompts here or beside the program; "

@@ -43,12 +43,7 @@ typedef struct run {
 
 /* --data, or data/gsm8k below the source or beside an installed program. */
 static df_status find_data(const df_opts *o, char **out, df_error *err) {
-  const char *given = df_opt_text(o, OPT_EVAL_DATA, NULL);
-  if (given) {
-    *out = df_strdup(given);
-    return *out ? DF_OK : DF_OOM(err, "a file name", strlen(given) + 1);
-  }
-  DF_TRY(df_shipped_find("data/gsm8k", out, err));
+  DF_TRY(df_shipped_find(df_opt_text(o, OPT_EVAL_DATA, NULL), "data/gsm8k", out, err));
   if (*out) return DF_OK;
   (void)DF_FAIL(err, DF_ERR_IO, "could not find the questions: no folder data/gsm8k here or beside the program");
   df_error_hint(err, "give --data DIR");

@@ -149,10 +149,11 @@ static bool program_folder(char *out, size_t cap) {
   return slash != NULL;
 }
 
-df_status df_shipped_find(const char *name, char **out, df_error *err) {
+df_status df_shipped_find(const char *given, const char *name, char **out, df_error *err) {
   static const char *const below[] = {"/../", "/../../", "/../share/dflash/"};
   char exe[4096], path[4400];
   *out = NULL;
+  if (given) return copy(given, out, err);
   if (df_path_exists(name)) return copy(name, out, err);
   if (!program_folder(exe, sizeof exe)) return DF_OK;
   for (size_t i = 0; i < sizeof below / sizeof below[0]; i++) {

@@ -45,10 +45,10 @@ df_status df_target_resolve(const df_opts *o, const char *name, char **out, df_e
  * ../share/dflash/models from there, ./models, the cache. */
 df_status df_draft_resolve(const df_opts *o, const char *name, char **out, df_error *err) DF_CHECK;
 
-/* A folder of the source tree that is installed too, such as "data/gsm8k": below the current folder, near the program
- * (../NAME and ../../NAME of a build folder), or installed (../share/dflash/NAME). *out for df_free, NULL when it is
- * nowhere. */
-df_status df_shipped_find(const char *name, char **out, df_error *err) DF_CHECK;
+/* A folder of the source tree that is installed too, such as "data/gsm8k": the one the user gave (NULL: none), whatever
+ * it is; else below the current folder, near the program (../NAME and ../../NAME of a build folder), or installed
+ * (../share/dflash/NAME). *out for df_free, NULL when it is nowhere. */
+df_status df_shipped_find(const char *given, const char *name, char **out, df_error *err) DF_CHECK;
 
 /* True when the path exists (any kind). */
 bool df_path_exists(const char *path);

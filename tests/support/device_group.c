@@ -134,16 +134,21 @@ void device_group_same(const device_group *g, const device_text *got, const devi
           got[i].blocks, want[i].accepted, want[i].drafted, want[i].blocks);
 }
 
+uint32_t device_group_both(const device_files *f, const char *device, const device_group *g) {
+  device_text want[GROUP_MOST], got[GROUP_MOST];
+  const uint32_t accepted = device_group_run(f, NULL, g, want);
+  (void)device_group_run(f, device, g, got);
+  device_group_same(g, got, want);
+  return accepted;
+}
+
 uint32_t device_group_compare(const device_files *f, const char *device, uint32_t step) {
   uint32_t accepted = 0;
   for (uint32_t width = 2; width <= DF_MAX_WIDTH; width += step)
     for (uint32_t batch = 1; batch <= GROUP_MOST; batch++)
       for (uint32_t i = 0; i < 4; i++) {
-        device_text want[GROUP_MOST], got[GROUP_MOST];
         const device_group g = {.width = width, .batch = batch, .draft_vocab = i / 2 ? 120 : 0, .eager = i % 2 == 1};
-        accepted += device_group_run(f, NULL, &g, want);
-        (void)device_group_run(f, device, &g, got);
-        device_group_same(&g, got, want);
+        accepted += device_group_both(f, device, &g);
       }
   return accepted;
 }

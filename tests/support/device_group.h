@@ -30,6 +30,8 @@ typedef struct device_text {
 uint32_t device_group_run(const device_files *f, const char *device, const device_group *g, device_text *text);
 /* Fails unless both are the same, numbers included. */
 void device_group_same(const device_group *g, const device_text *got, const device_text *want);
+/* Both, on the processor and on the device. Returns the drafts that stood. */
+uint32_t device_group_both(const device_files *f, const char *device, const device_group *g);
 /* Widths 2 .. 16 in these steps, batches of 1 to 4, both draft vocabularies, recorded and eager: as on the processor.
  * Returns the drafts that stood. */
 uint32_t device_group_compare(const device_files *f, const char *device, uint32_t step);
